@@ -1,0 +1,1 @@
+"""Text and dumps in, typed rows out. Usable without `aggregator`."""

@@ -1,0 +1,190 @@
+"""What passes between the stages: sources, stamps, lines, signals.
+
+Times are int nanoseconds since the epoch, UTC. Offsets are bytes from the start of the (decompressed) file, line
+numbers count from 1. Everything here is immutable but `Signal`, whose identity fields the correlator completes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+
+
+class SourceKind(StrEnum):
+    """What a file is, which decides who reads it."""
+
+    LOG = "log"
+    KERNEL = "kernel"
+    ERROR_JSON = "error_json"
+    FLIGHT_RECORDER = "flight_recorder"
+    STATUS = "status"
+    """Text that a person or script saved beside the logs: `kubectl describe`, `sacct`, `df`, a submit script."""
+
+
+class Known(StrEnum):
+    """How an identity (rank, host …) is known, from the surest to the weakest."""
+
+    FILE = "file name"
+    TAG = "launcher tag"
+    PREFIX = "line prefix"
+    CONTENT = "line content"
+    MAP = "identity table"
+    EXIT = "launcher's exit report"
+    GUESS = "elimination"
+    NONE = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """One input file and what its name and place tell.
+
+    `path` is relative to the job folder with forward slashes (what evidence cites); `real` is where the bytes are,
+    None for standard input. `rank` is global. `layout` names the discovery rule that matched.
+    """
+
+    index: int
+    path: str
+    real: Path | None
+    kind: SourceKind
+    layout: str = "plain"
+    rank: int | None = None
+    local_rank: int | None = None
+    node_rank: int | None = None
+    host: str | None = None
+    stream: str | None = None
+    attempt: int | None = None
+    pid: int | None = None
+    job_id: str | None = None
+    compression: str | None = None
+    size: int = 0
+    mtime_ns: int | None = None
+    group: str | None = None
+    """Sources that describe the same launcher incarnation share it (torchrun's `<run-id>_<random>` folder, say)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Skipped:
+    """A file that was not read, and why; shown in every report."""
+
+    path: str
+    reason: str
+
+
+class StampQuality(StrEnum):
+    """How a row's time is known."""
+
+    OWN = "own"
+    INHERITED = "inherited"
+    BOUNDED = "bounded"
+    NONE = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class Stamp:
+    """A time read from a line.
+
+    `ns` is UTC if `zoned`, else the local time of the writing host taken as UTC. `resolution_ns` is the step of the
+    format (1 s for c10 lines, whose nine digits are not the fraction of the second). `year_known` is False where the
+    format has none and it was completed from context. `boot` marks seconds since boot: comparable within one host
+    only, and not a wall clock.
+    """
+
+    ns: int
+    resolution_ns: int = 1_000_000_000
+    zoned: bool = False
+    year_known: bool = True
+    boot: bool = False
+
+
+class Role(StrEnum):
+    """Where a message sits in the chain of a failure; what it may prove is in docs/formats.md."""
+
+    ROOT = "root"
+    """A fault of the rank that prints it, with no other rank needed to explain it."""
+    EITHER = "either"
+    """A fault of its own or the echo of a peer's: decided by what else is known."""
+    SYMPTOM = "symptom"
+    """A consequence of another rank's failure or absence."""
+    TEARDOWN = "teardown"
+    """The process is being stopped, by its launcher, watchdog or scheduler."""
+    EXIT = "exit"
+    """A launcher's or scheduler's report of how a process ended."""
+    EXTERNAL = "external"
+    """The scheduler, the user or the node, acting on the whole job."""
+    IDENTITY = "identity"
+    """Ties rank, pid, host, GPU or address together."""
+    PROGRESS = "progress"
+    """A step, epoch or batch was reached."""
+    PHASE = "phase"
+    """The job entered a phase (evaluation, checkpoint …)."""
+    SUCCESS = "success"
+    """Work ended as meant."""
+    RECOVERED = "recovered"
+    """A fault that the program caught and went on from."""
+    STATE = "state"
+    """Evidence about collectives or memory that is neither fault nor symptom by itself."""
+    CONTEXT = "context"
+    """Worth citing, proves nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Frame:
+    """One frame of a Python traceback, outermost first in `ExceptionInfo.frames`."""
+
+    file: str
+    line: int
+    function: str
+
+
+@dataclass(frozen=True, slots=True)
+class ExceptionInfo:
+    """An assembled traceback.
+
+    `type` is qualified as printed. In a chain ("During handling …", "direct cause", DataLoader's "Original
+    Traceback") `root_type`/`root_message`/`frames` are those of the innermost original exception, `type`/`message`
+    those of the last one raised.
+    """
+
+    type: str
+    message: str
+    frames: tuple[Frame, ...] = ()
+    root_type: str = ""
+    root_message: str = ""
+    outer_frames: tuple[Frame, ...] = ()
+
+
+@dataclass(slots=True)
+class Signal:
+    """One typed fact read from one place.
+
+    `fields` holds the named groups of the pattern (conventions in docs/formats.md). `order` is the position in its
+    source, monotone over the file. `rank` is global; `rank_how` says how it is known.
+    """
+
+    signature: str
+    role: Role
+    source: int
+    line: int
+    offset: int
+    text: str
+    kind: str | None = None
+    layer: str | None = None
+    phase: str | None = None
+    rank: int | None = None
+    rank_how: Known = Known.NONE
+    local_rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    attempt: int = 0
+    stamp: Stamp | None = None
+    quality: StampQuality = StampQuality.NONE
+    stream: str | None = None
+    fields: dict[str, str] = field(default_factory=dict)
+    exception: ExceptionInfo | None = None
+    count: int = 1
+
+    @property
+    def ns(self) -> int | None:
+        """Wall time in ns, None where unknown or counted from boot."""
+        return self.stamp.ns if self.stamp is not None and not self.stamp.boot else None
