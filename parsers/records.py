@@ -182,7 +182,8 @@ class Signal:
     stream: str | None = None
     fields: dict[str, str] = field(default_factory=dict)
     exception: ExceptionInfo | None = None
-    count: int = 1
+    until_ns: int | None = None
+    """The next stamp below it in its file: an upper bound where the time is not its own."""
 
     @property
     def ns(self) -> int | None:

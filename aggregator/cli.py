@@ -1,0 +1,327 @@
+"""The command line: arguments, exit codes and nothing else. Whatever is slow to import is imported inside a command."""
+
+from __future__ import annotations
+
+import logging
+import signal
+import sys
+import traceback
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NoReturn
+
+import typer
+
+from aggregator import __version__, safe
+from aggregator.errors import DenpexError, InputError
+from aggregator.reports import ReportOptions, reporter
+from aggregator.reports.destination import (
+    ClosedPipeError,
+    refuse_overwrite,
+    replacing,
+    standard_output,
+    text_width,
+    use_color,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from aggregator.verdict import Verdict
+
+PROGRAM = "denpex-agg"
+BUG, USAGE, CLOSED_PIPE, INTERRUPTED, TERMINATED = 1, 2, 141, 130, 143
+FAILED, HUNG, UNDETERMINED = 20, 21, 22
+"""What `--exit-code` gives beside 0."""
+
+_EXIT_CODES = (
+    "Exit codes: 0 done, whatever was found; 1 a bug of ours; 2 usage; 3 input missing or unreadable; "
+    "4 output refused; 130 interrupted; 143 terminated."
+)
+_POSTMORTEM_EPILOG = (
+    _EXIT_CODES + " With --exit-code: 0 completed or running, 20 failed or cancelled, 21 hung, 22 undetermined."
+)
+
+app = typer.Typer(
+    name=PROGRAM,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog=_EXIT_CODES,
+)
+formats_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=_EXIT_CODES)
+app.add_typer(formats_app, name="formats", help="List the log formats that are known, or check files of your own.")
+
+
+class ReportFormat(StrEnum):
+    """What `--format` takes: the names of the reporters."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class ColorChoice(StrEnum):
+    """What `--color` takes."""
+
+    AUTO = "auto"
+    ALWAYS = "always"
+    NEVER = "never"
+
+
+def _version(is_asked: bool) -> None:
+    if is_asked:
+        typer.echo(f"{PROGRAM} {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def root(
+    _version_asked: Annotated[
+        bool, typer.Option("-V", "--version", callback=_version, is_eager=True, help="Show the version and exit.")
+    ] = False,
+    _debug: Annotated[
+        bool, typer.Option("--debug", help="Show a traceback when the program itself fails (anywhere on the line).")
+    ] = False,
+) -> None:
+    """Find the rank that failed first in the logs of a multi-GPU training job, and prove it.
+
+    \b
+    Examples:
+      denpex-agg postmortem runs/4242
+      denpex-agg postmortem slurm-4242.out --json
+      denpex-agg export runs/4242 -o events.parquet
+    """
+
+
+@app.command(epilog=_POSTMORTEM_EPILOG)
+def postmortem(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Job folder, log files, or - for stdin.")],
+    report_format: Annotated[
+        ReportFormat, typer.Option("-f", "--format", help="Form of the report.")
+    ] = ReportFormat.TEXT,
+    is_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
+    output: Annotated[
+        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the report there, not to stdout.")
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Let -o replace a file.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Nothing on stderr but errors.")] = False,
+    color: Annotated[
+        ColorChoice, typer.Option("--color", help="Colours; auto obeys NO_COLOR, FORCE_COLOR and the terminal.")
+    ] = ColorChoice.AUTO,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Let the exit code tell the outcome.")] = False,
+    redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Mask secrets in the report.")] = True,
+    verbose: Annotated[
+        int, typer.Option("-v", "--verbose", count=True, show_default=False, help="Say more on stderr; -vv yet more.")
+    ] = 0,
+) -> None:
+    """Say which rank failed first, with the lines that prove it.
+
+    \b
+    Examples:
+      denpex-agg postmortem runs/4242
+      denpex-agg postmortem rank*.log --json -o verdict.json
+      kubectl logs job/train --prefix | denpex-agg postmortem -
+    """
+    _start_logging(0 if quiet else 1 + verbose)
+    if output is not None:
+        refuse_overwrite(output, force=force)
+    from aggregator.pipeline import Options  # noqa: PLC0415 - brings the whole parser in
+    from aggregator.pipeline import postmortem as find_first_failure  # noqa: PLC0415
+
+    verdict = find_first_failure(paths, options=Options())
+    name = ReportFormat.JSON if is_json else report_format
+    if output is None or str(output) == "-":
+        options = ReportOptions(redact=redact, color=use_color(color, sys.stdout), width=text_width(sys.stdout))
+        with standard_output() as out:
+            reporter(name, options).render(verdict, out)
+    else:
+        options = ReportOptions(redact=redact, color=color is ColorChoice.ALWAYS)
+        with replacing(output, force=force) as out:
+            reporter(name, options).render(verdict, out)
+    if exit_code:
+        raise typer.Exit(outcome_code(verdict))
+
+
+@app.command(epilog=_EXIT_CODES)
+def export(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Job folder or log files.")],
+    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Parquet file to write.")],
+    force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Nothing on stderr but errors.")] = False,
+    verbose: Annotated[
+        int, typer.Option("-v", "--verbose", count=True, show_default=False, help="Say more on stderr; -vv yet more.")
+    ] = 0,
+) -> None:
+    """Write every log line as a row of a Parquet table, with rank, time and stream.
+
+    The lines are as they were logged: secrets in them are not masked.
+
+    \b
+    Examples:
+      denpex-agg export runs/4242 -o events.parquet
+      denpex-agg export rank*.log -o events.parquet --force
+      denpex-agg export slurm-4242.out -o events.parquet -q
+    """
+    _start_logging(0 if quiet else 1 + verbose)
+    refuse_overwrite(output, force=force)
+    from aggregator.export import export_events  # noqa: PLC0415 - brings Polars and PyArrow
+
+    summary = export_events(paths, output, force=force)
+    if not quiet:
+        sys.stderr.write(f"{safe.show(str(summary))}\n")
+
+
+@formats_app.command("list", epilog=_EXIT_CODES)
+def formats_list() -> None:
+    """List the log formats that are known.
+
+    \b
+    Examples:
+      denpex-agg formats list
+      denpex-agg formats list | grep -i slurm
+      denpex-agg formats list | wc -l
+    """
+    from parsers.lineformats import load_formats  # noqa: PLC0415 - reads all format files
+
+    with standard_output() as out:
+        for fmt in load_formats():
+            counts = f"{len(fmt.prefixes):3} prefixes {len(fmt.messages):3} messages"
+            out.write(f"{fmt.id:24} {counts}  {fmt.title}\n")
+
+
+@formats_app.command("check", epilog=_EXIT_CODES)
+def formats_check(
+    folder: Annotated[
+        Path | None, typer.Argument(metavar="[DIR]", help="Folder of *.toml; the shipped ones if none.")
+    ] = None,
+) -> None:
+    """Check format files: every pattern against its samples, both ways.
+
+    \b
+    Examples:
+      denpex-agg formats check
+      denpex-agg formats check my-formats/
+      denpex-agg formats check . && echo sound
+    """
+    from parsers.lineformats import FORMATS_DIR, FormatError, check_format, load_formats  # noqa: PLC0415
+
+    where = folder or FORMATS_DIR
+    if not where.is_dir():
+        raise InputError("no such folder", where=str(where))
+    try:
+        formats = load_formats(where)
+    except FormatError as error:
+        raise InputError(
+            str(error), where=str(where), help="docs/formats.md tells what a format file may hold"
+        ) from None
+    if not formats:
+        raise InputError("no format file (*.toml) here", where=str(where))
+    problems = [problem for fmt in formats for problem in check_format(fmt)]
+    with standard_output() as out:
+        out.writelines(f"{safe.show(problem)}\n" for problem in problems)
+        out.write(f"{len(formats)} formats checked, {len(problems)} problems\n")
+    if problems:
+        raise InputError(
+            f"{len(problems)} problems in the format files", where=str(where), help="they are listed above"
+        )
+
+
+def outcome_code(verdict: Verdict) -> int:
+    """The exit code that `--exit-code` asks for.
+
+    An outcome that is known but whose first failure cannot be placed counts as undetermined, except for a hang.
+    """
+    from aggregator.verdict import Outcome, Status  # noqa: PLC0415
+
+    if verdict.outcome in {Outcome.COMPLETED, Outcome.RUNNING}:
+        return 0
+    if verdict.outcome is Outcome.HUNG:
+        return HUNG
+    failure = verdict.first_failure
+    is_placed = failure is None or failure.status is not Status.UNDETERMINED
+    return FAILED if verdict.outcome is not Outcome.UNKNOWN and is_placed else UNDETERMINED
+
+
+class _SafeFormatter(logging.Formatter):
+    """Log lines quote foreign text as reports do, and are masked as they are."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        return safe.show_block(safe.mask(super().format(record)))
+
+
+def _start_logging(level: int) -> None:
+    """Send our log to stderr: errors (0), warnings (1), what is done (2), everything (3)."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(_SafeFormatter("%(levelname)s: %(message)s"))
+    for name in ("aggregator", "parsers"):
+        logger = logging.getLogger(name)
+        logger.handlers = [handler]
+        logger.propagate = False
+        logger.setLevel((logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)[min(level, 3)])
+
+
+def _complain(what: str, where: str | None = None, help_text: str | None = None) -> None:
+    lines = [f"error: {safe.show(safe.mask(what))}"]
+    lines += [f"  --> {safe.show(where)}"] if where else []
+    lines += [f"  = help: {safe.show(help_text)}"] if help_text else []
+    sys.stderr.write("\n".join(lines) + "\n")
+
+
+def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
+    raise SystemExit(TERMINATED)  # an exception, so that temporary files are removed on the way out
+
+
+def _is_usage_error(error: Exception) -> bool:
+    # Typer carries Click inside from some version on, so there is no one class to name.
+    return getattr(error, "exit_code", None) == USAGE and hasattr(error, "format_message")
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Run one command line (without the program's name) and return the exit code. All errors end here."""
+    words = list(arguments)
+    options_end = words.index("--") if "--" in words else len(words)
+    is_debug = "--debug" in words[:options_end]
+    words = [word for word in words[:options_end] if word != "--debug"] + words[options_end:]
+    signal.signal(signal.SIGTERM, _terminate)
+    try:
+        result = typer.main.get_command(app).main(args=words, prog_name=PROGRAM, standalone_mode=False)
+    except SystemExit as error:
+        return error.code if isinstance(error.code, int) else BUG
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except Exception as error:  # noqa: BLE001 - the app's border
+        return _explain(error, is_debug=is_debug)
+    return result if isinstance(result, int) else 0
+
+
+def _explain(error: Exception, *, is_debug: bool) -> int:
+    """Tell the user what went wrong, and return the exit code that goes with it."""
+    if isinstance(error, ClosedPipeError):
+        return CLOSED_PIPE
+    if isinstance(error, typer.Abort):
+        return INTERRUPTED
+    if isinstance(error, DenpexError):
+        _complain(error.what, error.where, error.help)
+        return error.exit_code
+    if _is_usage_error(error):
+        return _explain_usage(error)
+    if is_debug:
+        sys.stderr.write(safe.show_block(safe.mask("".join(traceback.format_exception(error)))))
+    _complain(
+        f"this is a bug: {type(error).__name__}: {error}",
+        help_text=None if is_debug else "please report it, with what the same command prints with --debug",
+    )
+    return BUG
+
+
+def _explain_usage(error: Exception) -> int:
+    message = str(error.format_message())  # type: ignore[attr-defined]  # `_is_usage_error` asked for it
+    if "\n" in message:  # no arguments at all: the message is the help
+        sys.stderr.write(message + "\n")
+        return USAGE
+    context = getattr(error, "ctx", None)
+    path = context.command_path if context is not None else PROGRAM
+    _complain(message.rstrip("."), help_text=f"{path} --help")
+    return USAGE

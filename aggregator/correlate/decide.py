@@ -1,0 +1,197 @@
+"""Puts leads in order and decides: identified, ambiguous or undetermined."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from aggregator.correlate.evidence import NS, JobEvidence
+from aggregator.correlate.exits import Ending, Exit
+from aggregator.correlate.identity import Identity, same_host
+from aggregator.correlate.leads import Lead, Tier
+from aggregator.correlate.stories import Story
+from aggregator.verdict import Status
+from parsers.records import Role, Signal, StampQuality
+
+UNSYNCHRONISED_NS = 20 * NS
+"""How far apart two hosts' stamps must be to order them while nothing is known of their clocks."""
+_TOGETHER_NS = NS // 2
+"""Faults of one kind within this are one event of several ranks."""
+_LATE_NS = 3 * NS
+
+
+@dataclass(slots=True)
+class Decision:
+    """Who, how sure, and why the others lost."""
+
+    status: Status
+    leads: list[Lead] = field(default_factory=list)
+    """Identified: one, or several of one kind at once. Ambiguous: those that could not be ordered."""
+    lost: list[tuple[Lead, str]] = field(default_factory=list)
+    reasons: list[str] = field(default_factory=list)
+    confidence: float = 0.5
+    external: Signal | None = None
+    would_settle: list[str] = field(default_factory=list)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        return tuple(sorted({rank for lead in self.leads for rank in lead.ranks}))
+
+    @property
+    def hosts(self) -> tuple[str, ...]:
+        return tuple(sorted({host for lead in self.leads for host in lead.hosts}))
+
+
+def before(one: Lead, other: Lead) -> bool:
+    """Whether `one` certainly happened before `other`, given what is known of the clocks."""
+    if one.hi is None or other.lo is None:
+        return False
+    same = not one.hosts or not other.hosts or any(same_host(a, b) for a in one.hosts for b in other.hosts)
+    slack = 0 if same else UNSYNCHRONISED_NS
+    return one.hi + slack <= other.lo
+
+
+def drop_late(leads: list[Lead], stories: Mapping[int, Story]) -> list[tuple[Lead, str]]:
+    """Leads that began after other ranks were already in trouble cannot have caused it."""
+    late: list[tuple[Lead, str]] = []
+    for lead in list(leads):
+        if lead.lo is None or lead.signal is None or lead.signal.quality is not StampQuality.OWN or not lead.ranks:
+            continue
+        first: tuple[int, int] | None = None
+        for rank, story in stories.items():
+            if rank in lead.ranks:
+                continue
+            for symptom in story.symptoms:
+                if symptom.ns is None or symptom.quality is not StampQuality.OWN:
+                    continue
+                same = story.host is None or not lead.hosts or any(same_host(story.host, host) for host in lead.hosts)
+                slack = _LATE_NS if same else UNSYNCHRONISED_NS
+                if symptom.ns + slack < lead.lo and (first is None or symptom.ns < first[0]):
+                    first = (symptom.ns, rank)
+        if first is not None:
+            seconds = (lead.lo - first[0]) / NS
+            late.append((lead, f"it failed {seconds:.0f} s after rank {first[1]} was already in trouble"))
+            leads.remove(lead)
+    return late
+
+
+def strikes_first(external: Signal, lead: Lead, evidence: JobEvidence) -> bool:
+    """Whether the scheduler or user acted before the fault of a lead."""
+    when = external_ns(external)
+    if when is not None and lead.lo is not None and lead.signal is not None and lead.signal.quality is StampQuality.OWN:
+        return when <= lead.lo + NS
+    if lead.signal is not None and lead.signal.source == external.source:
+        return external.offset < lead.signal.offset
+    if when is not None and lead.lo is not None:
+        return when <= lead.lo + NS
+    del evidence
+    return False
+
+
+def external_ns(external: Signal) -> int | None:
+    """When the scheduler acted: as it says itself, else as its line is stamped."""
+    told = external.fields.get("time_ns")
+    return int(told) if told else external.ns
+
+
+def choose(leads: list[Lead], table: Identity, exits: Sequence[Exit]) -> Decision:
+    """Order fault leads of one tier: earliest, or all of them where they failed of one cause at once."""
+    first = [lead for lead in leads if not any(before(other, lead) for other in leads if other is not lead)]
+    lost = [(lead, _later(lead, first)) for lead in leads if lead not in first]
+    if len(first) == 1:
+        return Decision(Status.IDENTIFIED, first, lost)
+    named = [lead for lead in first if lead.ranks]
+    if len({lead.group for lead in first}) == 1 and len(named) == len(first):
+        return _one_cause(first, lost, exits)
+    kinds = {lead.kind for lead in first}
+    decision = Decision(Status.AMBIGUOUS, named or first, lost)
+    if not named:
+        decision.status = Status.UNDETERMINED
+    decision.reasons.append(
+        f"{len(first)} ranks failed by themselves ({', '.join(sorted(kinds))}) and no clock or launcher orders them"
+    )
+    reported = _reported_first(named, exits)
+    if reported is not None:
+        return Decision(
+            Status.IDENTIFIED, [reported],
+            [*lost, *((lead, "its launcher saw it end later") for lead in first if lead is not reported)],
+            ["the launcher saw this rank end first"],
+        )  # fmt: skip
+    decision.would_settle.append("per-line time stamps with sub-second digits on every rank")
+    return decision
+
+
+def _later(lead: Lead, first: Sequence[Lead]) -> str:
+    reference = next((other for other in first if before(other, lead)), first[0])
+    if reference.hi is not None and lead.lo is not None:
+        return f"it failed {(lead.lo - (reference.lo or reference.hi)) / NS:.1f} s later"
+    return "it failed later"
+
+
+def _one_cause(first: list[Lead], lost: list[tuple[Lead, str]], exits: Sequence[Exit]) -> Decision:
+    """Several ranks, one kind of fault: one event if they came together, else the first that is told apart."""
+    stamped = [lead for lead in first if lead.signal is not None and lead.lo is not None and lead.hi is not None]
+    if len(stamped) == len(first):
+        origin = min(lead.lo for lead in stamped if lead.lo is not None)
+        fine = all(
+            lead.signal is not None and lead.signal.stamp is not None and lead.signal.stamp.resolution_ns < NS
+            for lead in stamped
+        )
+        together = [lead for lead in stamped if lead.lo is not None and lead.lo - origin <= _TOGETHER_NS]
+        if fine and len(together) < len(first):
+            rest = [(lead, "it failed of the same, later") for lead in first if lead not in together]
+            return Decision(Status.IDENTIFIED, together, [*lost, *rest])
+    return Decision(
+        Status.IDENTIFIED, first, lost,
+        [f"{len(first)} ranks failed independently of the same cause at about the same time"], 0.8,
+    )  # fmt: skip
+
+
+def _reported_first(leads: Sequence[Lead], exits: Sequence[Exit]) -> Lead | None:
+    """The lead whose end a launcher saw first, where launchers of all of them speak and agree."""
+    times: list[tuple[int, Lead]] = []
+    for lead in leads:
+        own = [
+            item.ns
+            for item in exits
+            if item.rank in lead.ranks and item.ns is not None and item.ending is not Ending.CLEAN
+        ]
+        if not own:
+            return None
+        times.append((min(own), lead))
+    times.sort(key=lambda pair: pair[0])
+    if len(times) > 1 and times[1][0] - times[0][0] >= 2 * NS:
+        return times[0][1]
+    return None
+
+
+def hang_decision(leads: list[Lead], stories: Mapping[int, Story], table: Identity) -> Decision:
+    """The strongest reading of the hang, unless another of like strength names someone else."""
+    best = leads[0]
+    agree = [lead for lead in leads if lead.ranks == best.ranks]
+    rivals = [lead for lead in leads if not set(lead.ranks) & set(best.ranks) and lead.strength >= best.strength - 0.2]
+    lost = [
+        (lead, lead.reasons[0] if lead.reasons else "weaker evidence") for lead in leads if lead.ranks != best.ranks
+    ]
+    for other in agree[1:]:
+        best.reasons.extend(reason for reason in other.reasons if reason not in best.reasons)
+    del stories, table
+    if rivals:
+        decision = Decision(Status.AMBIGUOUS, [best, *rivals], [])
+        decision.would_settle.append(
+            "flight-recorder dumps of all ranks (TORCH_NCCL_TRACE_BUFFER_SIZE, TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
+        )
+        decision.confidence = 0.4
+        return decision
+    status = Status.IDENTIFIED if best.strength >= 0.6 else Status.AMBIGUOUS  # noqa: PLR2004
+    return Decision(status, [best], lost, [], min(0.95, best.strength + 0.05 * (len(agree) - 1)))
+
+
+def root_roles(signals: Sequence[Signal]) -> bool:
+    """Whether any signal may have started a failure."""
+    return any(signal.role in {Role.ROOT, Role.EITHER} for signal in signals)
+
+
+def tier_of(leads: Sequence[Lead]) -> Tier | None:
+    """The surest tier among leads."""
+    return min((lead.tier for lead in leads), default=None)

@@ -1,0 +1,217 @@
+"""Who the others were waiting for: collective counters, named peers, silence.
+
+Symptoms of waiting (watchdog and gloo time-outs, lost peers) never blame their own rank. They tell which ranks were
+waiting; this module looks for the rank that they were waiting for.
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aggregator.correlate.collectives import (
+    CollectiveState,
+    HangFinding,
+    Pending,
+    analyse_dumps,
+    analyse_states,
+)
+from aggregator.correlate.evidence import ints, number
+from aggregator.correlate.identity import Identity, same_host
+from aggregator.correlate.stories import Story
+from parsers.flight_recorder import FlightDump
+from parsers.records import Role, Signal
+
+WAITING_KINDS = frozenset({"collective_timeout", "rendezvous_failure"})
+LOST_KINDS = frozenset({"network_error", "nccl_error", "ib_error"})
+
+
+@dataclass(frozen=True, slots=True)
+class Suspect:
+    """Ranks that others were waiting for or lost, and how that is known. `strength` is 0 to 1."""
+
+    ranks: tuple[int, ...]
+    kind: str
+    reason: str
+    strength: float
+    signal: Signal | None = None
+    witnesses: int = 0
+
+
+def find_suspects(
+    stories: Mapping[int, Story], signals: Sequence[Signal], dumps: Sequence[FlightDump], table: Identity
+) -> list[Suspect]:
+    """Every reading of the hang, strongest first."""
+    found: list[Suspect] = []
+    findings = analyse_dumps(dumps, table.world_size) if dumps else []
+    findings += analyse_states(_states(signals), _members(signals, table), table.world_size)
+    for finding in findings:
+        suspect = _from_finding(finding, signals)
+        if suspect is not None:
+            found.append(suspect)
+    found.extend(_named_peers(stories, signals, table))
+    found.extend(_lost_peers(stories, signals, table))
+    found.extend(_silent(stories, table))
+    found.sort(key=lambda suspect: -suspect.strength)
+    return found
+
+
+def _from_finding(finding: HangFinding, signals: Sequence[Signal]) -> Suspect | None:
+    if not finding.suspects:
+        return None
+    kind = "collective_mismatch" if finding.cause in {"mismatch", "ahead"} else "collective_timeout"
+    signal = next((s for s in signals if s.rank in finding.suspects and s.role in {Role.STATE, Role.SYMPTOM}), None)
+    return Suspect(finding.suspects, kind, finding.reason, finding.strength, signal)
+
+
+def _states(signals: Sequence[Signal]) -> list[CollectiveState]:
+    """What log lines tell of each rank's place in each group, the first reading of each kind."""
+    merged: dict[tuple[int, str], CollectiveState] = {}
+    for signal in signals:
+        fields = signal.fields
+        if signal.rank is None or not ({"seq", "enqueued"} & fields.keys()):
+            continue
+        if signal.role not in {Role.SYMPTOM, Role.STATE, Role.TEARDOWN}:
+            continue
+        group = fields.get("pg") or fields.get("pg_desc") or "0"
+        key = (signal.rank, "0" if group == "default_pg" else group)
+        known = merged.get(key)
+        pending = None
+        ran = number(fields.get("ran_ms"))
+        entered = signal.ns - ran * 1_000_000 if ran is not None and signal.ns is not None else None
+        if "op" in fields and "seq" in fields:
+            pending = Pending(
+                op=fields["op"], seq=number(fields["seq"]),
+                sizes=fields.get("numel_in") or fields.get("shape"), dtype=fields.get("dtype"),
+            )  # fmt: skip
+        state = CollectiveState(
+            rank=signal.rank, group=key[1], enqueued=number(fields.get("enqueued")),
+            started=number(fields.get("started")), completed=number(fields.get("completed")),
+            pending=pending, entered_ns=entered, source="watchdog",
+        )  # fmt: skip
+        merged[key] = state if known is None else _join(known, state)
+    return list(merged.values())
+
+
+def _join(known: CollectiveState, new: CollectiveState) -> CollectiveState:
+    return CollectiveState(
+        rank=known.rank, group=known.group,
+        enqueued=known.enqueued if known.enqueued is not None else new.enqueued,
+        started=known.started if known.started is not None else new.started,
+        completed=known.completed if known.completed is not None else new.completed,
+        pending=known.pending or new.pending,
+        entered_ns=known.entered_ns if known.entered_ns is not None else new.entered_ns,
+        source=known.source,
+    )  # fmt: skip
+
+
+def _members(signals: Sequence[Signal], table: Identity) -> dict[str, frozenset[int]]:
+    if table.world_size is None:
+        return {}
+    return {"0": frozenset(range(table.world_size))}
+
+
+def _named_peers(stories: Mapping[int, Story], signals: Sequence[Signal], table: Identity) -> list[Suspect]:
+    """Ranks that messages name as missing or lagging: monitoredBarrier, desync reports, Horovod's stall list."""
+    votes: Counter[int] = Counter()
+    witnesses: dict[int, set[int | None]] = defaultdict(set)
+    first: dict[int, Signal] = {}
+    for signal in signals:
+        named = ints(signal.fields.get("peer_ranks")) or ints(signal.fields.get("peer_rank"))
+        if signal.role not in {Role.SYMPTOM, Role.STATE, Role.EITHER} or signal.signature in _WEAK_NAMES:
+            continue
+        for rank in named:
+            if rank != signal.rank and (table.world_size is None or rank < table.world_size):
+                votes[rank] += 1
+                witnesses[rank].add(signal.rank)
+                first.setdefault(rank, signal)
+    if not votes:
+        return []
+    sinks = [rank for rank in votes if not _names_others(rank, signals)]
+    chosen = sinks or list(votes)
+    best = max(len(witnesses[rank]) for rank in chosen)
+    ranks = tuple(sorted(rank for rank in chosen if len(witnesses[rank]) == best))
+    whole = table.world_size or len(stories) or 1
+    if len(ranks) * 2 >= whole:
+        return []
+    signal = first[ranks[0]]
+    named_text = "ranks " + ", ".join(map(str, ranks)) if len(ranks) > 1 else f"rank {ranks[0]}"
+    reason = f"{best} rank{'s' if best != 1 else ''} name {named_text} as the one that did not arrive"
+    return [Suspect(ranks, signal.kind or "collective_timeout", reason, 0.9, signal, best)]
+
+
+_WEAK_NAMES = frozenset({"pt.fr.signal_rank", "pt.fr.signal_25", "pt.fr.signal_local", "pt.fr.remote_error"})
+"""The first rank to notice is usually the earliest waiter."""
+
+
+def _names_others(rank: int, signals: Sequence[Signal]) -> bool:
+    return any(
+        signal.rank == rank
+        and signal.role is Role.SYMPTOM
+        and signal.fields.get("peer_ranks", signal.fields.get("peer_rank"))
+        for signal in signals
+    )
+
+
+def _lost_peers(stories: Mapping[int, Story], signals: Sequence[Signal], table: Identity) -> list[Suspect]:
+    """Hosts that others lost their connections to, counted by distinct witnesses; a host that itself blames is none."""
+    witnesses: dict[str, set[str]] = defaultdict(set)
+    blamers: set[str] = set()
+    first: dict[str, Signal] = {}
+    for signal in signals:
+        peer = signal.fields.get("peer")
+        if signal.role is not Role.SYMPTOM or not peer:
+            continue
+        host = _host_of_peer(peer, table)
+        if host is None:
+            continue
+        who = signal.host or (f"rank {signal.rank}" if signal.rank is not None else None)
+        if who is None or same_host(who, host):
+            continue
+        witnesses[host].add(who)
+        blamers.add(who)
+        first.setdefault(host, signal)
+    hosts = [host for host in witnesses if not any(same_host(host, blamer) for blamer in blamers)]
+    if len(hosts) != 1:
+        return []
+    host = hosts[0]
+    ranks = (
+        tuple(rank for rank in table.ranks_on(host) if not stories[rank].spoke_of_trouble)
+        if table.ranks_on(host)
+        else ()
+    )
+    if not ranks:
+        return []
+    count = len(witnesses[host])
+    kind = first[host].kind or "network_error"
+    reason = f"{count} host{'s' if count != 1 else ''} lost the connection to {host}, which blames nobody"
+    return [Suspect(ranks, kind, reason, 0.6 if count > 1 else 0.5, first[host], count)]
+
+
+def _host_of_peer(peer: str, table: Identity) -> str | None:
+    name = peer.split("<", 1)[0].strip("[]")
+    if name in table.host_of_ip:
+        return table.host_of_ip[name]
+    return next((host for host in table.hosts if same_host(host, name)), None)
+
+
+def _silent(stories: Mapping[int, Story], table: Identity) -> list[Suspect]:
+    """Ranks that say nothing of a trouble that the others all report."""
+    world = table.world_size or (max(stories) + 1 if stories else 0)
+    if world < 2 or world > 1 << 17:  # noqa: PLR2004 - nobody else to wait
+        return []
+    waiting = [
+        rank for rank, story in stories.items() if any(s.kind in WAITING_KINDS | LOST_KINDS for s in story.symptoms)
+    ]
+    quiet = [rank for rank in range(world) if rank not in stories or not stories[rank].spoke_of_trouble]
+    quiet = [rank for rank in quiet if rank not in waiting]
+    if not quiet or len(waiting) * 2 < world or len(quiet) * 3 > world:
+        return []
+    waited = any(s.kind in WAITING_KINDS for rank in waiting for s in stories[rank].symptoms)
+    kind = "collective_timeout" if waited else "killed"
+    text = "ranks " + ", ".join(map(str, quiet)) if len(quiet) > 1 else f"rank {quiet[0]}"
+    what = "timed out waiting" if waited else "lost a connection"
+    reason = f"{len(waiting)} of {world} ranks {what}; {text} alone printed no error"
+    strength = 0.75 if len(quiet) == 1 and len(waiting) == world - 1 else 0.5
+    return [Suspect(tuple(quiet), kind, reason, strength)]

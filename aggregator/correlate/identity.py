@@ -1,0 +1,394 @@
+"""One table that ties ranks to hosts, processes, GPUs and addresses, and what it makes of each signal.
+
+A wrong global rank is the worst error there is: where two readings disagree the surer one is kept, and what is only
+likely is marked `Known.GUESS`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from aggregator.correlate.evidence import JobEvidence, ints, number
+from parsers.records import Known, Role, Signal, Source
+from parsers.triage import StreamKey
+
+Scope = str
+"""A node as far as its name is known: a host, else a folder or file that one launcher wrote."""
+
+_GENERIC_HOSTS = frozenset({"localhost", "127.0.0.1", "localhost.localdomain"})
+_POD = re.compile(r"^(?P<job>.+)-(?P<role>master|launcher|worker|chief|ps|node)-(?P<index>\d+)$")
+_RANK_IN_PATH = re.compile(r"(?:zero_pp_rank_|(?:^|[/_.-])rank[_-]?)(?P<rank>\d+)")
+
+
+@dataclass
+class Identity:
+    """The table. Ranks are global."""
+
+    world_size: int | None = None
+    tasks_are_ranks: bool = True
+    rank_of_pid: dict[tuple[str | None, int], int] = field(default_factory=dict)
+    pid_of_rank: dict[int, int] = field(default_factory=dict)
+    rank_of_bus: dict[tuple[str | None, str], int] = field(default_factory=dict)
+    base_of_scope: dict[Scope, int] = field(default_factory=dict)
+    host_of_rank: dict[int, str] = field(default_factory=dict)
+    host_of_ip: dict[str, str] = field(default_factory=dict)
+    host_of_task: dict[int, str] = field(default_factory=dict)
+    rank_of_pod: dict[str, int] = field(default_factory=dict)
+    rank_of_source: dict[int, int] = field(default_factory=dict)
+    local_size: int | None = None
+    ranks: set[int] = field(default_factory=set)
+    hosts: list[str] = field(default_factory=list)
+
+    def add_host(self, host: str | None) -> None:
+        if host and host not in self.hosts:
+            self.hosts.append(host)
+
+    def ranks_on(self, host: str) -> list[int]:
+        """Global ranks known to run on a host."""
+        return sorted(rank for rank, name in self.host_of_rank.items() if same_host(name, host))
+
+    def rank_for_pid(self, pid: int, host: str | None) -> int | None:
+        """The rank of a process; without its host only if the pid is one rank's alone."""
+        if (host, pid) in self.rank_of_pid:
+            return self.rank_of_pid[host, pid]
+        found = {rank for (_, other), rank in self.rank_of_pid.items() if other == pid}
+        return found.pop() if len(found) == 1 else None
+
+    def rank_for_bus(self, bus: str, host: str | None) -> int | None:
+        """The rank whose GPU has a PCI address, in NCCL's or the kernel's spelling."""
+        wanted = bus_key(bus)
+        found = {
+            rank
+            for (where, other), rank in self.rank_of_bus.items()
+            if other == wanted and (host is None or where is None or same_host(where, host))
+        }
+        return found.pop() if len(found) == 1 else None
+
+
+def same_host(left: str | None, right: str | None) -> bool:
+    """Whether two spellings name one host: `node-b` and `node-b.cluster.example` do."""
+    if left is None or right is None:
+        return False
+    return left == right or left.split(".", 1)[0] == right.split(".", 1)[0] and not left[0].isdigit()
+
+
+def bus_key(bus: str) -> str:
+    """PCI address as domain, bus, device without function and leading zeros: `0000:5d:00.0` and `5d000` agree."""
+    text = bus.lower().removeprefix("pci:")
+    if ":" in text:
+        parts = text.split(".", 1)[0].split(":")
+        text = "".join(part.zfill(2) for part in parts) + "0"
+    return text.lstrip("0") or "0"
+
+
+def scope_of(source: Source) -> Scope:
+    """The node that a source's local ranks belong to."""
+    if source.host:
+        return f"host {source.host}"
+    if source.group:
+        return f"group {source.group}"
+    return f"file {source.path}"
+
+
+def build(evidence: JobEvidence, signals: list[Signal]) -> Identity:
+    """Learn the table, and set rank and host of every signal as far as it tells."""
+    table = Identity()
+    _trust_files(evidence, table)
+    table.tasks_are_ranks = _tasks_are_ranks(evidence, signals)
+    for signal in signals:
+        _own_rank(signal, evidence.source(signal), table)
+    _learn(evidence, signals, table)
+    _learn_bases(evidence, signals, table)
+    for signal in signals:
+        _derive(signal, evidence.source(signal), table)
+    _learn(evidence, signals, table)
+    _learn_pids(evidence, signals, table)
+    for signal in signals:
+        _derive(signal, evidence.source(signal), table)
+        _set_host(signal, table)
+    _finish(evidence, signals, table)
+    return table
+
+
+def _trust_files(evidence: JobEvidence, table: Identity) -> None:
+    """Whether the number in a file's name is its global rank: its own lines and its siblings can refute it."""
+    tagged: dict[int, Counter[int]] = defaultdict(Counter)
+    for source, key, activity in evidence.activities():
+        if key.rank is not None:
+            tagged[source.index][key.rank] += activity.lines
+    claimed = Counter(source.rank for source in evidence.sources if source.rank is not None and source.kind == "log")
+    streams = {(s.rank, s.stream, s.path.rsplit("/", 1)[0]) for s in evidence.sources if s.rank is not None}
+    by_folder: dict[int, set[str]] = defaultdict(set)
+    for rank, _, folder in streams:
+        if rank is not None:
+            by_folder[rank].add(folder)
+    for source in evidence.sources:
+        if source.rank is None:
+            continue
+        inside = tagged[source.index]
+        others = [rank for rank in inside if rank != source.rank]
+        if len(inside) > 1 and source.layout == "rank-family":
+            continue
+        if others and source.rank not in inside and sum(inside.values()) > 2:  # noqa: PLR2004 - one line may be forged
+            shared = claimed[source.rank] > 1 and len(by_folder[source.rank]) > 1
+            if shared or source.layout == "rank-family":
+                if len(others) == 1:
+                    table.rank_of_source[source.index] = others[0]
+                continue
+        table.rank_of_source[source.index] = source.rank
+
+
+def _tasks_are_ranks(evidence: JobEvidence, signals: list[Signal]) -> bool:
+    """srun's task number is the global rank, unless each task is a launcher of its own."""
+    agree = differ = 0
+    for _, key, _ in evidence.activities():
+        if key.task is not None and key.rank is not None:
+            agree += key.rank == number(key.task)
+            differ += key.rank != number(key.task)
+    if agree or differ:
+        return agree > differ
+    return not any(signal.signature.startswith("te.") for signal in signals)
+
+
+def _own_rank(signal: Signal, source: Source, table: Identity) -> None:
+    """The rank that a signal's own place and tags give."""
+    fields = signal.fields
+    filed = table.rank_of_source.get(source.index)
+    if filed is not None:
+        if signal.rank is not None and signal.rank != filed:
+            fields["conflict_rank"] = str(signal.rank)
+        signal.rank, signal.rank_how = filed, Known.FILE
+        return
+    if signal.role is Role.EXIT and "rank" in fields:
+        signal.rank, signal.rank_how = number(fields["rank"]), Known.EXIT
+        return
+    if signal.rank is not None:
+        return
+    task = number(fields.get("tag_task"))
+    launcher_line = fields.get("logger") in {"srun", "slurmstepd"}
+    if task is not None and table.tasks_are_ranks and not launcher_line and signal.role is not Role.EXIT:
+        signal.rank, signal.rank_how = task, Known.TAG
+        return
+    if "box_rank" in fields:
+        signal.rank, signal.rank_how = number(fields["box_rank"]), Known.EXIT
+        return
+    if "rank" in fields and signal.role not in {Role.EXIT, Role.EXTERNAL}:
+        rank = number(fields["rank"])
+        if rank is not None and fields.get("pg") in {None, "0", "default_pg"}:
+            signal.rank, signal.rank_how = rank, Known.CONTENT
+
+
+def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
+    worlds: Counter[int] = Counter()
+    for signal in signals:
+        fields = signal.fields
+        world = number(fields.get("world_size"))
+        if world and signal.role in {Role.IDENTITY, Role.SYMPTOM, Role.STATE, Role.PROGRESS, Role.PHASE}:
+            worlds[world] += 1
+        rank = signal.rank
+        host = fields.get("host") or fields.get("box_host") or signal.host or evidence.source(signal).host
+        if rank is None:
+            continue
+        pid = number(fields.get("pid")) if signal.role in {Role.IDENTITY, Role.EXIT} else None
+        pid = pid if pid is not None else signal.pid
+        if pid is not None and signal.signature != "dl.exit":
+            table.rank_of_pid.setdefault((host, pid), rank)
+            table.pid_of_rank.setdefault(rank, pid)
+        if "bus_id" in fields and signal.role is Role.IDENTITY:
+            table.rank_of_bus.setdefault((host, bus_key(fields["bus_id"])), rank)
+        if host and signal.rank_how is not Known.GUESS:
+            _tell_host(table, rank, host)
+        ip = fields.get("ip") or fields.get("tag_ip")
+        if ip and host:
+            table.host_of_ip.setdefault(ip, host)
+    for signal in signals:
+        ip, host = signal.fields.get("ip"), signal.host or evidence.source(signal).host
+        if ip and host and signal.role is Role.IDENTITY:
+            table.host_of_ip.setdefault(ip, host)
+    for source in evidence.sources:
+        filed = table.rank_of_source.get(source.index)
+        if filed is not None and source.host:
+            _tell_host(table, filed, source.host)
+    if worlds:
+        best = max(worlds.values())
+        table.world_size = max(size for size, count in worlds.items() if count * 4 >= best)
+
+
+def _tell_host(table: Identity, rank: int, host: str) -> None:
+    known = table.host_of_rank.get(rank)
+    if known is None or known in _GENERIC_HOSTS and host not in _GENERIC_HOSTS:
+        table.host_of_rank[rank] = host
+
+
+def _learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
+    """A node's global ranks begin at some base: known from any line that tells both ranks."""
+    votes: dict[Scope, Counter[int]] = defaultdict(Counter)
+    locals_seen: set[int] = set()
+    for source, key, _ in evidence.activities():
+        local = key.local_rank if key.local_rank is not None else source.local_rank
+        if local is None:
+            continue
+        locals_seen.add(local)
+        if key.rank is not None and key.rank >= local:
+            votes[scope_of(source)][key.rank - local] += 1
+    for signal in signals:
+        source = evidence.source(signal)
+        local = number(signal.fields.get("local_rank"))
+        local = local if local is not None else signal.local_rank
+        local = local if local is not None else source.local_rank
+        if local is not None:
+            locals_seen.add(local)
+        if local is not None and signal.rank is not None and signal.rank >= local:
+            scope = scope_of(source)
+            votes[scope][signal.rank - local] += 1
+            host = signal.fields.get("host") or signal.host
+            if host:
+                votes[f"host {host}"][signal.rank - local] += 1
+    for scope, counter in votes.items():
+        base, count = counter.most_common(1)[0]
+        if count * 2 > sum(counter.values()):
+            table.base_of_scope[scope] = base
+    table.local_size = max(locals_seen) + 1 if locals_seen else None
+    _single_node_base(evidence, table, locals_seen)
+
+
+def _single_node_base(evidence: JobEvidence, table: Identity, locals_seen: set[int]) -> None:
+    """With one node only, local ranks are global ranks."""
+    if not locals_seen or any(base != 0 for base in table.base_of_scope.values()):
+        return
+    scopes = {
+        scope_of(source)
+        for source in evidence.sources
+        if source.local_rank is not None or any(
+            key.local_rank is not None for other, key, _ in evidence.activities() if other.index == source.index
+        )
+    }  # fmt: skip
+    whole = table.world_size is None or table.world_size <= max(locals_seen) + 1
+    if whole:
+        for scope in scopes | {scope_of(source) for source in evidence.sources}:
+            table.base_of_scope.setdefault(scope, 0)
+    if whole and table.world_size is None:
+        table.world_size = max(locals_seen) + 1 if len(locals_seen) > 1 else None
+
+
+def _learn_pids(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
+    """A launcher starts its workers in order of local rank: their pids, once all are known, tell it."""
+    by_scope: dict[Scope, set[int]] = defaultdict(set)
+    for signal in signals:
+        pid = number(signal.fields.get("pid"))
+        if pid is not None and signal.signature.startswith(("te.closing", "te.failed", "te.box", "te.unable", "dl.")):
+            by_scope[scope_of(evidence.source(signal))].add(pid)
+    for scope, pids in by_scope.items():
+        base = table.base_of_scope.get(scope)
+        if base is None or table.local_size is None and table.world_size is None:
+            continue
+        size = table.local_size or table.world_size
+        ordered = sorted(pids)
+        if len(ordered) != size or any(
+            later - earlier > 64 for earlier, later in zip(ordered, ordered[1:], strict=False)
+        ):  # noqa: PLR2004 - started together
+            continue
+        guess = {pid: base + local for local, pid in enumerate(ordered)}
+        known = {pid: table.rank_for_pid(pid, None) for pid in ordered}
+        if all(rank is None or rank == guess[pid] for pid, rank in known.items()):
+            for pid, rank in guess.items():
+                table.rank_of_pid.setdefault((None, pid), rank)
+                table.pid_of_rank.setdefault(rank, pid)
+
+
+def _derive(signal: Signal, source: Source, table: Identity) -> None:
+    """The rank of a signal through the table, where its own place gives none."""
+    if signal.rank is not None:
+        return
+    fields = signal.fields
+    host = fields.get("host") or signal.host or source.host
+    pid = number(fields.get("pid"))
+    for candidate in (pid, signal.pid):
+        if candidate is not None:
+            rank = table.rank_for_pid(candidate, host)
+            if rank is not None:
+                signal.rank, signal.rank_how = rank, Known.MAP
+                return
+    bus = fields.get("bus_id")
+    if bus is not None:
+        rank = table.rank_for_bus(bus, host)
+        if rank is not None:
+            signal.rank, signal.rank_how = rank, Known.MAP
+            return
+    local = number(fields.get("local_rank"))
+    local = local if local is not None else signal.local_rank
+    local = local if local is not None else source.local_rank
+    if local is not None:
+        base = table.base_of_scope.get(scope_of(source))
+        if base is None and host:
+            base = table.base_of_scope.get(f"host {host}")
+        if base is not None:
+            signal.rank, signal.rank_how = base + local, Known.MAP
+            return
+    pod = fields.get("tag_pod") or fields.get("pod")
+    if pod is not None and pod in table.rank_of_pod:
+        signal.rank, signal.rank_how = table.rank_of_pod[pod], Known.MAP
+
+
+def _set_host(signal: Signal, table: Identity) -> None:
+    if signal.host is None and signal.rank is not None:
+        signal.host = table.host_of_rank.get(signal.rank)
+
+
+def _finish(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
+    for source, key, _ in evidence.activities():
+        rank = stream_rank(source, key, table)
+        if rank is not None:
+            table.ranks.add(rank)
+    for signal in signals:
+        if signal.rank is not None and signal.rank_how is not Known.GUESS:
+            table.ranks.add(signal.rank)
+        if signal.signature.startswith("slurm.taskexit") and table.tasks_are_ranks:
+            table.ranks.update(ints(signal.fields.get("tasks")))
+    table.ranks.update(dump.rank for dump in evidence.dumps if dump.rank is not None)
+    if table.world_size is not None:
+        table.ranks = {rank for rank in table.ranks if rank < table.world_size}
+    elif table.ranks:
+        table.world_size = None
+    for _, host in sorted(table.host_of_rank.items()):
+        table.add_host(host)
+
+
+def stream_rank(source: Source, key: StreamKey, table: Identity) -> int | None:
+    """The rank that wrote a stream of a file, None where the table does not tell."""
+    filed = table.rank_of_source.get(source.index)
+    if filed is not None:
+        return filed
+    if key.rank is not None:
+        return key.rank
+    if key.task is not None and table.tasks_are_ranks:
+        return number(key.task)
+    local = key.local_rank if key.local_rank is not None else source.local_rank
+    if local is not None:
+        base = table.base_of_scope.get(scope_of(source))
+        if base is not None:
+            return base + local
+    return None
+
+
+def learn_pods(signals: Iterable[Signal], table: Identity) -> None:
+    """Kubernetes training operators: the master is rank 0 and worker N is N + 1, one process a pod."""
+    pods = {pod for signal in signals if (pod := signal.fields.get("tag_pod") or signal.fields.get("pod"))}
+    named = {pod: found for pod in pods if (found := _POD.match(pod))}
+    masters = [pod for pod, found in named.items() if found["role"] in {"master", "chief", "launcher"}]
+    if table.world_size is not None and len(named) != table.world_size:
+        return
+    for pod, found in named.items():
+        if pod in masters:
+            table.rank_of_pod.setdefault(pod, 0)
+        elif found["role"] == "worker":
+            table.rank_of_pod.setdefault(pod, int(found["index"]) + bool(masters))
+
+
+def rank_in_path(text: str) -> int | None:
+    """A rank that a file name in an error text carries, if it carries exactly one."""
+    found = {int(match["rank"]) for match in _RANK_IN_PATH.finditer(text)}
+    return found.pop() if len(found) == 1 else None

@@ -1,0 +1,294 @@
+"""Turns decisions into the sentences and evidence of a verdict. Every claim cites a line."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from aggregator.correlate.decide import Decision, external_ns
+from aggregator.correlate.evidence import NS, JobEvidence, number
+from aggregator.correlate.exits import Ending, Exit
+from aggregator.correlate.leads import Lead, Tier
+from aggregator.correlate.phases import layer_of, location, phase_of_kind, phase_of_stack
+from aggregator.correlate.stories import Story, in_order, last_step
+from aggregator.verdict import Candidate, Collateral, Evidence, Failure, Status
+from parsers.records import Role, Signal, StampQuality
+
+_MAX_EVIDENCE = 8
+
+_SAYS = {
+    "cuda_oom": "ran out of GPU memory", "host_oom": "ran out of host memory", "shm_exhausted": "ran out of shared memory",
+    "gpu_ecc": "uncorrectable GPU memory error", "gpu_lost": "the GPU fell off the bus", "nvlink_error": "NVLink error",
+    "gpu_xid": "GPU fault reported by the driver", "cuda_illegal_access": "illegal GPU memory access",
+    "cuda_device_assert": "assertion inside a GPU kernel", "cuda_error": "CUDA error", "ib_error": "InfiniBand error",
+    "network_error": "network connection lost", "rendezvous_failure": "rendezvous failed", "nccl_error": "NCCL error",
+    "collective_timeout": "did not arrive at a collective", "collective_mismatch": "called another collective than its peers",
+    "deadlock": "deadlock between process groups", "python_exception": "uncaught Python exception",
+    "import_error": "import failed", "segfault": "segmentation fault", "abort": "aborted by native code",
+    "killed": "killed (SIGKILL), sender unknown", "bus_error": "bus error", "dataloader_worker_died": "a DataLoader worker died",
+    "data_error": "bad data", "nan_loss": "NaN in loss or gradients", "disk_full": "disk full", "storage_io": "storage I/O error",
+    "checkpoint_corrupt": "checkpoint unreadable", "time_limit": "time limit reached", "preempted": "preempted",
+    "cancelled": "cancelled from outside", "node_failure": "node failed", "config_error": "configuration error",
+    "unknown": "failed for an unknown reason",
+}  # fmt: skip
+
+
+def says(kind: str) -> str:
+    """A kind of failure in words."""
+    return _SAYS.get(kind, kind)
+
+
+def cite(evidence: JobEvidence, signal: Signal, why: str) -> Evidence:
+    """One line as evidence."""
+    resolution = signal.stamp.resolution_ns if signal.stamp is not None else NS
+    own = signal.quality is StampQuality.OWN
+    return Evidence(
+        file=evidence.source(signal).path, line=max(1, signal.line), text=signal.text.strip() or signal.signature, why=why,
+        rank=signal.rank, host=signal.host, time=signal.ns if own else None, time_resolution_ns=resolution,
+    )  # fmt: skip
+
+
+def failure(
+    decision: Decision, evidence: JobEvidence, stories: Mapping[int, Story], signals: Sequence[Signal], exits: Sequence[Exit]
+) -> Failure:
+    """The `first_failure` of a verdict."""
+    lead = decision.leads[0]
+    signal = lead.signal
+    story = stories.get(lead.ranks[0]) if lead.ranks else None
+    exception = signal.exception if signal is not None else None
+    when, uncertainty, resolution = _time(lead, story)
+    step = number(signal.fields.get("step")) if signal is not None else None
+    ranks = decision.ranks if decision.status is not Status.UNDETERMINED else ()
+    return Failure(
+        status=decision.status, confidence=round(decision.confidence, 3), kind=lead.kind,
+        message=_message(lead), ranks=ranks, hosts=decision.hosts, gpu=_gpu(lead),
+        phase=_phase(lead, story, signals), layer=layer_of(lead.kind, signal.layer if signal is not None else None),
+        time=when, time_uncertainty_s=uncertainty, time_resolution_ns=resolution,
+        step=step if step is not None else (last_step(story) if story is not None else None),
+        exception=(exception.root_type or exception.type) if exception is not None else None,
+        location=location(exception), evidence=tuple(_evidence(decision, evidence, stories)),
+        reasons=tuple(_reasons(decision, stories)), candidates=tuple(_candidates(decision)),
+        would_settle=tuple(decision.would_settle),
+    )  # fmt: skip
+
+
+def outside(
+    decision: Decision, external: Signal, evidence: JobEvidence, stories: Mapping[int, Story], hosts: Sequence[str]
+) -> Failure:
+    """The `first_failure` of a job that was ended from outside every rank."""
+    kind = external.kind or "cancelled"
+    steps = [step for story in stories.values() if (step := last_step(story)) is not None]
+    phase = _last_phase([s for story in stories.values() for s in story.phases + story.progress])
+    when = external_ns(external)
+    reason = f"nothing had failed before: {says(kind)}"
+    return Failure(
+        status=decision.status, confidence=round(decision.confidence, 3), kind=kind, message=external.text.strip(),
+        ranks=(), hosts=tuple(hosts), phase=phase or "unknown", layer=layer_of(kind, external.layer),
+        time=when, time_uncertainty_s=1.0 if when is not None else None, step=max(steps, default=None),
+        evidence=(cite(evidence, external, says(kind)),), reasons=tuple([*decision.reasons, reason]),
+        candidates=tuple(_candidates(decision)),
+    )  # fmt: skip
+
+
+def _time(lead: Lead, story: Story | None) -> tuple[int | None, float | None, int]:
+    signal = lead.signal
+    if signal is not None and signal.ns is not None and signal.quality is StampQuality.OWN and signal.stamp is not None:
+        return signal.ns, signal.stamp.resolution_ns / NS, signal.stamp.resolution_ns
+    for other in lead.support:
+        if other.ns is not None and other.quality is StampQuality.OWN and other.stamp is not None:
+            return other.ns, max(1.0, other.stamp.resolution_ns / NS), other.stamp.resolution_ns
+    lo, hi = lead.lo, lead.hi
+    if lead.exit is not None and lead.exit.ns is not None and (hi is None or lead.exit.ns < hi):
+        hi = lead.exit.ns
+    if lead.tier is Tier.HANG and lo is None and story is not None:
+        lo = story.last_ns
+    if hi is not None and lo is not None:
+        return (hi, round(max(1.0, (hi - lo) / NS), 3), NS) if hi >= lo else (lo, 1.0, NS)
+    if hi is not None:
+        return hi, 5.0, NS
+    if lo is not None:
+        return lo, None, NS
+    return None, None, NS
+
+
+def _message(lead: Lead) -> str:
+    if lead.signal is not None:
+        exception = lead.signal.exception
+        if exception is not None and exception.root_type and not exception.root_type.startswith("Fatal"):
+            return f"{exception.root_type}: {exception.root_message}".split("\n", 1)[0].rstrip(": ")
+        return lead.signal.text.strip() or says(lead.kind)
+    if lead.exit is not None:
+        return f"{says(lead.kind)}: {lead.exit.told}"
+    return says(lead.kind)
+
+
+def _gpu(lead: Lead) -> str | None:
+    for signal in [s for s in (lead.signal, *lead.support) if s is not None]:
+        for name in ("gpu", "bus_id"):
+            if signal.fields.get(name):
+                return signal.fields[name]
+    return None
+
+
+def _phase(lead: Lead, story: Story | None, signals: Sequence[Signal]) -> str:
+    faults = [s for s in (lead.signal, *lead.support) if s is not None]
+    for signal in faults:
+        phase = phase_of_stack(signal.exception)
+        if phase is not None:
+            return phase
+    for signal in faults:
+        if signal.phase is not None and signal.phase != "unknown":
+            return signal.phase
+    marks = [*story.phases, *story.progress] if story is not None else []
+    told = _last_phase(marks) or _last_phase([s for s in signals if s.role in {Role.PHASE, Role.PROGRESS}])
+    if told in {"evaluation", "checkpoint", "data_loading"}:
+        return told
+    implied = phase_of_kind(lead.kind)
+    if implied is not None:
+        return implied
+    progressed = any(s.role is Role.PROGRESS for s in signals)
+    return told or ("unknown" if progressed else "init")
+
+
+def _last_phase(marks: Iterable[Signal]) -> str | None:
+    phase = None
+    for mark in in_order(marks):
+        if mark.role is Role.PHASE:
+            phase = mark.phase
+        elif mark.phase is not None:
+            phase = mark.phase
+        elif phase not in {None, "evaluation", "checkpoint"}:
+            phase = None
+    return phase
+
+
+def _evidence(decision: Decision, evidence: JobEvidence, stories: Mapping[int, Story]) -> Iterable[Evidence]:
+    cited: list[Evidence] = []
+    for lead in decision.leads[:_MAX_EVIDENCE]:
+        if lead.signal is not None:
+            cited.append(cite(evidence, lead.signal, f"{_who(lead)}: {says(lead.kind)}"))
+        if lead.exit is not None:
+            cited.append(cite(evidence, lead.exit.report, f"{_who(lead)} ended with {lead.exit.told}"))
+        cited.extend(cite(evidence, other, f"same rank: {says(other.kind or 'unknown')}") for other in lead.support[:2])
+        if lead.signal is None and lead.exit is None and lead.ranks and lead.ranks[0] in stories:
+            cited.extend(_last_line(lead.ranks[0], evidence, stories))
+    seen: set[tuple[str, int]] = set()
+    for item in cited:
+        if (item.file, item.line) not in seen and len(seen) < _MAX_EVIDENCE:
+            seen.add((item.file, item.line))
+            yield item
+
+
+def _last_line(rank: int, evidence: JobEvidence, stories: Mapping[int, Story]) -> list[Evidence]:
+    story = stories[rank]
+    if story.last_place is None:
+        return []
+    source, line = story.last_place
+    return [
+        Evidence(
+            file=evidence.sources[source].path, line=max(1, line), text=story.last_text or "(blank)",
+            why="the last line that this rank wrote", rank=rank, host=story.host, time=story.last_ns,
+        )
+    ]  # fmt: skip
+
+
+def _who(lead: Lead) -> str:
+    if not lead.ranks:
+        return "a rank that the logs do not name"
+    return f"rank {lead.ranks[0]}" if len(lead.ranks) == 1 else "ranks " + ranges(lead.ranks)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """`0-2,5` for 0, 1, 2, 5."""
+    parts: list[list[int]] = []
+    for value in sorted(set(numbers)):
+        if parts and value == parts[-1][1] + 1:
+            parts[-1][1] = value
+        else:
+            parts.append([value, value])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
+
+
+def _reasons(decision: Decision, stories: Mapping[int, Story]) -> Iterable[str]:
+    yield from decision.reasons
+    for lead in decision.leads[:3]:
+        yield from lead.reasons
+        if lead.attributed:
+            yield f"the fault is {_who(lead)}'s: {lead.attributed}"
+        if lead.tier in {Tier.FAULT, Tier.CRASH} and lead.ranks and len(decision.leads) == 1:
+            yield f"{_who(lead)} reports a fault of its own, which needs no other rank to explain it"
+        if lead.exit is not None and lead.exit.ending is not Ending.ERROR:
+            yield f"the launcher reports {lead.exit.told} for {_who(lead)}"
+    blamed = set(decision.ranks)
+    victims = [rank for rank, story in stories.items() if rank not in blamed and story.symptoms and not story.roots]
+    if victims and decision.leads:
+        yield f"the errors of rank{'s' if len(victims) > 1 else ''} {ranges(victims)} only report waiting for others or losing them"
+
+
+def _candidates(decision: Decision) -> Iterable[Candidate]:
+    for lead, why in decision.lost[:16]:
+        for rank in lead.ranks[:4] or (None,):
+            yield Candidate(rank=rank, kind=lead.kind, why_not=why)
+
+
+def collateral(
+    blamed: Sequence[int], evidence: JobEvidence, stories: Mapping[int, Story], first: Failure | None, exits: Sequence[Exit]
+) -> tuple[Collateral, ...]:
+    """Every other rank and how its end follows from the first failure."""
+    if first is None:
+        return ()
+    rows = []
+    for rank, story in sorted(stories.items()):
+        if rank in blamed:
+            continue
+        row = _consequence(rank, story, evidence, first)
+        if row is not None:
+            rows.append(row)
+    del exits
+    return tuple(rows)
+
+
+def _consequence(rank: int, story: Story, evidence: JobEvidence, first: Failure) -> Collateral | None:
+    cause = f"rank {first.ranks[0]}" if len(first.ranks) == 1 else ("ranks " + ranges(first.ranks) if first.ranks else says(first.kind))
+    faults = story.faults
+    if faults:
+        signal = faults[0]
+        after = ""
+        if first.time is not None and signal.ns is not None and signal.quality is StampQuality.OWN and signal.ns > first.time:
+            after = f" {(signal.ns - first.time) / NS:.0f} s later"
+        because = _because(signal, cause) + after
+        return Collateral(
+            rank=rank, kind=signal.kind or "unknown", message=signal.text.strip()[:600], because=because, host=story.host,
+            time=signal.ns if signal.quality is StampQuality.OWN else None,
+            evidence=(cite(evidence, signal, because),),
+        )  # fmt: skip
+    item = next((e for e in story.exits if e.ending is not Ending.CLEAN), None)
+    if item is not None:
+        because = f"stopped ({item.told}) after the failure of {cause}"
+        return Collateral(
+            rank=rank, kind="killed", message=item.report.text.strip()[:600], because=because, host=story.host or item.host,
+            time=item.ns, evidence=(cite(evidence, item.report, because),),
+        )  # fmt: skip
+    if story.teardown:
+        signal = story.teardown[0]
+        because = f"stopped by its launcher after the failure of {cause}"
+        return Collateral(
+            rank=rank, kind="killed", message=signal.text.strip()[:600], because=because, host=story.host,
+            evidence=(cite(evidence, signal, because),),
+        )  # fmt: skip
+    return Collateral(
+        rank=rank, kind="killed", message=story.last_text[:600] or "no output", host=story.host, time=story.last_ns,
+        because=f"printed no error; its output ends with the job, after the failure of {cause}",
+    )  # fmt: skip
+
+
+def _because(signal: Signal, cause: str) -> str:
+    kind = signal.kind or "unknown"
+    if kind == "collective_timeout":
+        return f"timed out waiting for {cause}"
+    if kind in {"network_error", "nccl_error", "ib_error"}:
+        return f"lost its connections when {cause} went away"
+    if kind == "rendezvous_failure":
+        return f"could not set up or keep its process group without {cause}"
+    if signal.role is Role.ROOT:
+        return f"failed by itself, but after {cause}"
+    return f"follows from the failure of {cause}"

@@ -1,0 +1,106 @@
+"""What the rank was doing when it failed: from its stack, else from what it said before."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+
+from parsers.records import ExceptionInfo, Frame
+
+_LIBRARY = re.compile(r"(?:site-packages|dist-packages|/lib/python\d|<frozen|<string>|\.\./|/torch/)")
+_EVALUATION = re.compile(r"(?:^|_|\b)(?:eval|evaluat\w*|valid\w*|val|test|predict\w*|infer\w*|generate)(?:_|\b|$)")
+_CHECKPOINT = re.compile(r"(?:save|checkpoint|ckpt|serialization|state_dict)")
+
+# (phase, pattern on "file:function"), the first that fits the innermost fitting frame; innermost frames first.
+_STACK = (
+    ("checkpoint", re.compile(r"(?:checkpoint|ckpt|torch/serialization\.py|save_pretrained|safetensors)", re.I)),
+    ("data_loading", re.compile(
+        r"(?:torch/utils/data/|collate|dataloader|/datasets?/|dataset\.py|__getitem__|load_batch|next_batch|webdataset|"
+        r"data_collator|/data\.py)", re.I)),
+    ("backward", re.compile(r"(?:torch/_tensor\.py:backward|torch/autograd/|:backward$|_engine_run_backward)")),
+    ("optimizer", re.compile(r"(?:torch/optim/|optimizer\.py|:(?:adamw?|sgd|_init_group|optimizer_step|clip_grad\w*)$)")),
+    ("init", re.compile(
+        r"(?::init_process_group$|:_new_process_group_helper|rendezvous|:from_pretrained$|:set_device$|cuda/__init__\.py:_lazy_init|"
+        r":init_distributed|:setup_distributed|:fully_shard$|:_init_device|:parse_args|argparse\.py)")),
+    ("communication", re.compile(r"(?:torch/distributed/(?:distributed_c10d|c10d_logger)|:(?:all_reduce|barrier|all_gather\w*|broadcast)$)")),
+    ("forward", re.compile(r"(?:torch/nn/|:forward$|:_call_impl$|torch/nn/functional|:compute_loss$|:training_step$)")),
+)  # fmt: skip
+
+_KIND_PHASE = {
+    "dataloader_worker_died": "data_loading", "shm_exhausted": "data_loading", "import_error": "init",
+    "rendezvous_failure": "init", "config_error": "init", "collective_timeout": "communication",
+    "collective_mismatch": "communication", "deadlock": "communication", "ib_error": "communication",
+    "network_error": "communication", "nccl_error": "communication",
+}  # fmt: skip
+
+
+def user_frames(frames: Sequence[Frame]) -> list[Frame]:
+    """Frames outside installed packages and the standard library, outermost first."""
+    return [frame for frame in frames if not _LIBRARY.search(frame.file)]
+
+
+def location(exception: ExceptionInfo | None) -> str | None:
+    """`file:line` of the user's innermost frame, else of the innermost one."""
+    if exception is None:
+        return None
+    for frames in (exception.frames, exception.outer_frames):
+        own = user_frames(frames)
+        if own:
+            return f"{own[-1].file}:{own[-1].line}"
+    if exception.frames:
+        return f"{exception.frames[-1].file}:{exception.frames[-1].line}"
+    return None
+
+
+def phase_of_stack(exception: ExceptionInfo | None) -> str | None:
+    """The phase that a stack shows, None where it shows none.
+
+    A function of the user's named for evaluation outranks what was going on inside it.
+    """
+    if exception is None:
+        return None
+    frames = (*exception.outer_frames, *exception.frames)
+    own = user_frames(frames)
+    inner = _innermost(frames)
+    if inner in {"checkpoint"} or any(_CHECKPOINT.search(frame.function) for frame in own[-3:]):
+        return "checkpoint"
+    if any(_EVALUATION.search(frame.function.lower()) for frame in own) or any(
+        re.search(r"(?:evaluation_loop|prediction_step|_run_evaluate|validation_step|run_validation)", frame.function)
+        for frame in frames
+    ):
+        return "evaluation" if inner != "init" else inner
+    return inner
+
+
+def _innermost(frames: Sequence[Frame]) -> str | None:
+    for frame in reversed(frames):
+        place = f"{frame.file}:{frame.function}"
+        for phase, pattern in _STACK:
+            if pattern.search(place):
+                return phase
+    if frames and all(frame.function == "<module>" for frame in user_frames(frames)):
+        return "init"
+    return None
+
+
+def phase_of_kind(kind: str) -> str | None:
+    """The phase that a kind of failure implies by itself."""
+    return _KIND_PHASE.get(kind)
+
+
+_KIND_LAYER = {
+    "cuda_oom": "software", "host_oom": "host", "shm_exhausted": "host", "gpu_ecc": "gpu", "gpu_lost": "gpu",
+    "nvlink_error": "gpu", "gpu_xid": "gpu", "cuda_illegal_access": "software", "cuda_device_assert": "software",
+    "cuda_error": "gpu", "ib_error": "network", "network_error": "network", "rendezvous_failure": "unknown",
+    "nccl_error": "unknown", "collective_timeout": "unknown", "collective_mismatch": "software",
+    "deadlock": "software", "python_exception": "software", "import_error": "software", "segfault": "software",
+    "abort": "software", "killed": "unknown", "bus_error": "host", "dataloader_worker_died": "host",
+    "data_error": "software", "nan_loss": "software", "disk_full": "storage", "storage_io": "storage",
+    "checkpoint_corrupt": "storage", "time_limit": "scheduler", "preempted": "scheduler", "cancelled": "user",
+    "node_failure": "host", "config_error": "user", "unknown": "unknown",
+}  # fmt: skip
+
+
+def layer_of(kind: str, told: str | None) -> str:
+    """The layer a failure belongs to: as its message format says, else as its kind implies."""
+    return told or _KIND_LAYER.get(kind, "unknown")

@@ -1,0 +1,165 @@
+"""Each rank's story: what it said of itself, in its own order, and how it ended."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from aggregator.correlate.evidence import NS, JobEvidence, number
+from aggregator.correlate.exits import Ending, Exit
+from aggregator.correlate.identity import Identity, stream_rank
+from parsers.records import Role, Signal, StampQuality
+
+FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
+_PROGRESS_AFTER = 3
+"""Progress marks after a fault that show that the program went on."""
+
+
+@dataclass(slots=True)
+class Story:
+    """One rank. Lists are in file order within a source; sources of one rank are ordered by time where both tell."""
+
+    rank: int
+    host: str | None = None
+    roots: list[Signal] = field(default_factory=list)
+    eithers: list[Signal] = field(default_factory=list)
+    symptoms: list[Signal] = field(default_factory=list)
+    teardown: list[Signal] = field(default_factory=list)
+    success: list[Signal] = field(default_factory=list)
+    progress: list[Signal] = field(default_factory=list)
+    phases: list[Signal] = field(default_factory=list)
+    exits: list[Exit] = field(default_factory=list)
+    recovered: list[Signal] = field(default_factory=list)
+    last_ns: int | None = None
+    last_text: str = ""
+    last_place: tuple[int, int] | None = None
+    """Source index and line of the last line seen."""
+    lines: int = 0
+
+    @property
+    def faults(self) -> list[Signal]:
+        """Roots, undecided and symptoms together, earliest first where times tell."""
+        return in_order([*self.roots, *self.eithers, *self.symptoms])
+
+    @property
+    def spoke_of_trouble(self) -> bool:
+        """Whether the rank printed any error of its own."""
+        return bool(self.roots or self.eithers or self.symptoms)
+
+    def ended(self, *endings: Ending) -> Exit | None:
+        """The first exit report of one of these kinds."""
+        return next((item for item in self.exits if item.ending in endings), None)
+
+
+def in_order(signals: Iterable[Signal]) -> list[Signal]:
+    """By time where it is known, else by place; a stable order for one rank's signals."""
+    return sorted(signals, key=lambda s: (s.ns if s.ns is not None else 1 << 63, s.source, s.offset))
+
+
+def build_stories(
+    evidence: JobEvidence, signals: list[Signal], exits: list[Exit], table: Identity
+) -> tuple[dict[int, Story], list[Signal]]:
+    """A story a rank, and the faults that no rank could be found for."""
+    stories: dict[int, Story] = {rank: Story(rank, table.host_of_rank.get(rank)) for rank in sorted(table.ranks)}
+    homeless: list[Signal] = []
+    for signal in signals:
+        if signal.role in {Role.EXIT, Role.EXTERNAL, Role.IDENTITY, Role.CONTEXT, Role.STATE}:
+            continue
+        if signal.rank is None or (table.world_size is not None and signal.rank >= table.world_size):
+            if signal.role in FAULTS:
+                homeless.append(signal)
+            continue
+        story = stories.setdefault(signal.rank, Story(signal.rank, table.host_of_rank.get(signal.rank)))
+        _file(story, signal)
+    for item in exits:
+        if item.rank is not None:
+            stories.setdefault(item.rank, Story(item.rank, item.host)).exits.append(item)
+    _last_seen(evidence, stories, table)
+    for story in stories.values():
+        _forgive(story)
+    return stories, _homeless_faults(evidence, signals, homeless)
+
+
+def _file(story: Story, signal: Signal) -> None:
+    shelf = {
+        Role.ROOT: story.roots, Role.EITHER: story.eithers, Role.SYMPTOM: story.symptoms,
+        Role.TEARDOWN: story.teardown, Role.SUCCESS: story.success, Role.PROGRESS: story.progress,
+        Role.PHASE: story.phases, Role.RECOVERED: story.recovered,
+    }.get(signal.role)  # fmt: skip
+    if shelf is not None:
+        shelf.append(signal)
+
+
+def _last_seen(evidence: JobEvidence, stories: dict[int, Story], table: Identity) -> None:
+    for source, key, activity in evidence.activities():
+        rank = stream_rank(source, key, table)
+        if rank is None or rank not in stories:
+            continue
+        story = stories[rank]
+        story.lines += activity.lines
+        stamp = activity.last_stamp
+        ns = stamp.ns if stamp is not None and not stamp.boot else None
+        if ns is not None and (story.last_ns is None or ns > story.last_ns):
+            story.last_ns = ns
+        if activity.last is not None and (story.last_place is None or source.stream != "stdout"):
+            story.last_text = activity.last_body
+            story.last_place = (source.index, activity.last.line)
+
+
+def _forgive(story: Story) -> None:
+    """A fault followed by progress on the same rank was caught by the program: no failure."""
+    for shelf in (story.roots, story.eithers, story.symptoms):
+        for signal in list(shelf):
+            later = [mark for mark in story.progress if _after(mark, signal)]
+            caught = any(_beside(mark, signal) for mark in story.recovered)
+            if (
+                caught
+                or len(later) >= _PROGRESS_AFTER
+                or (later and any(_after(mark, later[-1]) for mark in story.success))
+            ):
+                shelf.remove(signal)
+                story.recovered.append(signal)
+
+
+def _after(later: Signal, earlier: Signal) -> bool:
+    if later.source == earlier.source:
+        return later.offset > earlier.offset
+    return (
+        later.quality is StampQuality.OWN and later.ns is not None and earlier.quality is StampQuality.OWN
+        and earlier.ns is not None and later.ns > earlier.ns + NS
+    )  # fmt: skip
+
+
+def _beside(mark: Signal, fault: Signal) -> bool:
+    return mark.source == fault.source and abs(mark.line - fault.line) <= 60  # noqa: PLR2004 - a traceback's length
+
+
+def _homeless_faults(evidence: JobEvidence, signals: list[Signal], homeless: list[Signal]) -> list[Signal]:
+    """Faults without a rank, less those that the job went on from."""
+    marks: dict[int, list[int]] = defaultdict(list)
+    caught: dict[int, list[int]] = defaultdict(list)
+    for signal in signals:
+        if signal.role is Role.PROGRESS:
+            marks[signal.source].append(signal.offset)
+        elif signal.role is Role.RECOVERED:
+            caught[signal.source].append(signal.line)
+    kept = []
+    for signal in homeless:
+        if evidence.source(signal).kind == "kernel":
+            kept.append(signal)
+            continue
+        later = sum(1 for offset in marks[signal.source] if offset > signal.offset)
+        near = any(abs(line - signal.line) <= 60 for line in caught[signal.source])  # noqa: PLR2004
+        if not near and later < 2 * _PROGRESS_AFTER:
+            kept.append(signal)
+    return kept
+
+
+def last_step(story: Story) -> int | None:
+    """The last step or iteration that the rank reported."""
+    for signal in reversed(story.progress):
+        step = number(signal.fields.get("step"))
+        if step is not None:
+            return step
+    return None

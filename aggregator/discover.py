@@ -1,0 +1,426 @@
+"""Finds a job's files and says what each is: the first stage of every command.
+
+Only names, places and a few bytes of each end are looked at. What is skipped is listed with its reason, so that a
+report never looks more complete than it is.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+import stat
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from aggregator import layouts
+from aggregator.errors import InputError
+from aggregator.layouts import Hints, host_family, plain_name, stem
+from aggregator.opening import ReadNotes, compression_of, file_type, is_text, read_head, read_raw, read_tail
+from parsers.records import Skipped, Source, SourceKind
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+MAX_FILES = 200_000
+MAX_DEPTH = 32
+_HEAD = 8 << 10
+_TAIL = 64 << 10
+_SAMPLE = 64
+"""Files of one family whose content is asked whether the family is what it seems."""
+
+
+@dataclass(frozen=True, slots=True)
+class Discovery:
+    """The files of a job, in the order in which they are read.
+
+    `root` is what `Source.path` is relative to (None for standard input alone), `display` what the user called it.
+    """
+
+    root: Path | None
+    display: str
+    sources: tuple[Source, ...]
+    skipped: tuple[Skipped, ...]
+
+
+@dataclass(slots=True)
+class _File:
+    """A source in the making."""
+
+    parts: tuple[str, ...]
+    source: Source
+    hints: Hints = field(default_factory=lambda: Hints("plain"))
+    age: tuple[str, int] = ("", 0)
+    """The name that rotated parts share, and where this one stands among them, oldest first."""
+
+
+def discover(paths: Sequence[str]) -> Discovery:
+    """Lists the sources under `paths`: folders, files, glob patterns, `-` for standard input.
+
+    The result depends on names and bytes only, never on the order in which the file system tells them.
+
+    Raises:
+        InputError: a path does not exist or cannot be listed, a pattern matches nothing, or no log is left.
+    """
+    named = _expand(paths)
+    notes = ReadNotes()
+    real = [Path(os.path.realpath(path)) for path in named if path != "-"]
+    root = _common_root(real)
+    files: list[_File] = []
+    if "-" in named:
+        stdin = Source(0, "-", None, SourceKind.LOG, layout="stdin")
+        kind, layout = layouts.kind_of("-", read_head(stdin, _HEAD))
+        files.append(_File(("-",), replace(stdin, kind=kind, layout=layout or "stdin")))
+    seen: dict[tuple[int, int], str] = {}
+    for path, shown in _walk(real, root, notes):
+        file = _look(path, shown, seen, notes, by_user=path in real, lone=len(named) == 1)
+        files += [file] if file is not None else []
+    _rotations(files)
+    _read_names(files)
+    _hosts(files, _rank_families(files))
+    files.sort(key=lambda file: (layouts.natural(file.age[0]), file.age[1], file.parts))
+    sources = tuple(replace(file.source, index=index) for index, file in enumerate(files))
+    display = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    if all(source.layout in {"config", "script", "doc"} for source in sources):
+        raise _nothing(display, notes)
+    return Discovery(root, display, sources, tuple(notes.items))
+
+
+def _nothing(display: str, notes: ReadNotes) -> InputError:
+    why = f"{notes.items[0].path}: {notes.items[0].reason}" if notes.items else "there are no files"
+    more = f" (and {len(notes.items) - 1} more)" if len(notes.items) > 1 else ""
+    return InputError("no log to read", where=display, help=f"name the job's log folder or files; {why}{more}")
+
+
+def _expand(paths: Sequence[str]) -> list[str]:
+    named: list[str] = []
+    for path in paths:
+        matches = [path]
+        if path != "-" and not os.path.lexists(path):
+            matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
+            if not matches:
+                what = "the pattern matches nothing" if glob.has_magic(path) else "no such file or folder"
+                raise InputError(what, where=path, help="give a job's log folder, its files, or - for standard input")
+        named += [match for match in matches if match not in named]
+    return named
+
+
+def _common_root(real: list[Path]) -> Path | None:
+    folders = [path if path.is_dir() else path.parent for path in real]
+    return Path(os.path.commonpath(folders)) if folders else None
+
+
+def _shown(name: str) -> str:
+    """The name as text that can be printed: bytes that are no UTF-8 as escapes."""
+    return os.fsencode(name).decode("utf-8", "backslashreplace")
+
+
+def _walk(named: list[Path], root: Path | None, notes: ReadNotes) -> Iterator[tuple[Path, str]]:
+    """Yields regular files and what they are called, sorted, links last. Linked folders are not entered: no loops.
+
+    Raises:
+        InputError: a folder that the user named cannot be listed.
+    """
+    links: list[tuple[Path, str]] = []
+    met: set[Path] = set()
+    stack = named[::-1]
+    while stack and root is not None:
+        path = stack.pop()
+        shown = _shown(str(path.relative_to(root)) if path != root else path.name)
+        try:
+            mode = path.lstat().st_mode
+            if stat.S_ISDIR(mode):
+                stack += _listed(path, shown, notes, by_user=path in named)
+                continue
+        except OSError as error:
+            if path in named:
+                raise InputError("cannot be read", where=str(path), help=error.strerror) from error
+            notes.add(shown, error.strerror or str(error))
+            continue
+        if stat.S_ISLNK(mode):
+            links.append((path, shown))
+        elif not stat.S_ISREG(mode):
+            notes.add(shown, f"not a regular file ({file_type(mode)}); pipe it in as -")
+        elif len(met) >= MAX_FILES:
+            notes.add(shown, f"limit of {MAX_FILES} files: this one and what follows was not looked at")
+            break
+        elif path not in met:
+            met.add(path)
+            yield path, shown
+    for link, shown in links:
+        target = Path(os.path.realpath(link))
+        if root is None or not target.is_relative_to(root):
+            notes.add(shown, "link that leads out of the job folder")
+        elif target in met or not target.is_file():
+            notes.add(shown, "link to something that is listed by itself, or is missing")
+        else:
+            met.add(target)
+            yield target, shown
+
+
+def _listed(path: Path, shown: str, notes: ReadNotes, *, by_user: bool) -> list[Path]:
+    """What a folder holds, last first; nothing, and a note, for one that holds no logs."""
+    hidden = path.name.startswith(".") or path.name in {"__pycache__", "node_modules", "site-packages"}
+    if not by_user and (hidden or shown.count("/") >= MAX_DEPTH):
+        notes.add(shown + "/", "hidden or generated folder" if hidden else "too deep")
+        return []
+    with os.scandir(path) as entries:
+        return [path / name for name in sorted((entry.name for entry in entries), reverse=True)]
+
+
+def _look(
+    real: Path, path: str, seen: dict[tuple[int, int], str], notes: ReadNotes, *, by_user: bool, lone: bool
+) -> _File | None:
+    """Opens a file for its first bytes; None, and a note, if it is no source."""
+    name = path.rpartition("/")[2]
+    reason = "hidden file" if name.startswith(".") and not by_user else layouts.skip_reason(name)
+    if reason is not None:
+        notes.add(path, reason)
+        return None
+    try:
+        raw, status = read_raw(real, _HEAD)
+    except OSError as error:
+        notes.add(path, error.strerror or str(error))
+        return None
+    first = seen.setdefault((status.st_dev, status.st_ino), path)
+    if first != path:
+        notes.add(path, f"the same file as {first}")
+        return None
+    source = Source(
+        0, path, real, SourceKind.LOG, size=status.st_size, mtime_ns=status.st_mtime_ns,
+        compression=compression_of(raw),
+    )  # fmt: skip
+    head = read_head(source, _HEAD) if source.compression or raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else raw
+    kind, layout = layouts.kind_of(name, head)
+    if lone and by_user and layout in {"config", "script", "doc", "table"}:
+        kind, layout = SourceKind.LOG, None
+    if head[257:262] == b"ustar":
+        reason = "archive: unpack it first"
+    elif kind is not SourceKind.FLIGHT_RECORDER and not is_text(head):
+        reason = "binary file"
+    if reason is not None:
+        notes.add(path, reason)
+        return None
+    return _File(tuple(path.split("/")), replace(source, kind=kind, layout=layout or "plain"))
+
+
+def _rotations(files: list[_File]) -> None:
+    """Finds the old parts of a log, which stand before it and share its `group`.
+
+    `log.1` is an old part only where `log` exists and `log.0` does not: ranks are numbered in the same way.
+    """
+    names = {(*file.parts[:-1], plain_name(file.parts[-1])) for file in files}
+    for file in files:
+        folder, found = file.parts[:-1], layouts.rotation(file.parts[-1])
+        file.age = ("/".join(file.parts), 0)
+        if found is None or (*folder, found[0]) not in names or (*folder, found[0] + ".0") in names:
+            continue
+        base, mark = found
+        path = "/".join((*folder, base))
+        digits = int(re.sub(r"\D", "", mark))
+        file.age = (path, -digits if len(mark) <= 3 else digits - 10**15)  # noqa: PLR2004 - else it is a date
+        file.source = replace(file.source, group=path)
+        file.parts = (*folder, base)
+    bases = {file.source.group for file in files}
+    for file in files:
+        path = "/".join((*file.parts[:-1], plain_name(file.parts[-1])))
+        if path in bases and file.source.group is None:
+            file.age, file.source = (path, 0), replace(file.source, group=path)
+
+
+_ATTEMPT = re.compile(
+    r"(?:^|[/._-])(?:attempt|restart|retry|try|incarnation)[._-]?(\d{1,4})(?=$|[/._-])", re.IGNORECASE
+)
+_JOB_ID = re.compile(r"(?:^|[._-])(?:j|job|jobid)?[._-]?([1-9]\d{3,11})(?=$|[._-])", re.IGNORECASE)
+_DATE = re.compile(r"(?:^|\D)(?:19|20)\d\d(?:$|[-_.]?[01]\d)")
+
+
+def _read_names(files: list[_File]) -> None:
+    """Fills in what each name tells by itself."""
+    for file in files:
+        source, name = file.source, file.parts[-1]
+        hints = layouts.read_name(file.parts)
+        if source.kind is SourceKind.FLIGHT_RECORDER:
+            file.source = replace(source, layout="flight-recorder", rank=layouts.dump_rank(name))
+        elif source.kind in {SourceKind.LOG, SourceKind.ERROR_JSON}:
+            if hints is not None:
+                file.hints = hints
+                known = {key: getattr(hints, key) for key in _COPIED if getattr(hints, key) is not None}
+                source = replace(source, layout=hints.layout, **known)
+            attempt = _ATTEMPT.search("/".join(file.parts))
+            job = None if _DATE.search(name) else _JOB_ID.search(stem(name))
+            file.source = replace(
+                source,
+                attempt=int(attempt[1]) if attempt and source.attempt is None else source.attempt,
+                job_id=job[1] if job and hints is None else source.job_id,
+                stream=source.stream or layouts.stream_of(file.parts),
+            )
+
+
+_COPIED = ("rank", "local_rank", "node_rank", "host", "stream", "attempt", "pid", "job_id", "group")
+_STREAM_WORD = re.compile(r"stdout|stderr|(?<![a-z])(?:out|err)(?![a-z])", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class _Slot:
+    """A file and the number in its path that tells it from its siblings."""
+
+    file: _File
+    prefix: str
+    number: int
+    suffix: str
+
+
+def _rank_families(files: list[_File]) -> set[str]:
+    """Gives ranks to files that differ from their siblings in one number only; returns the hosts met in their names.
+
+    `log.0` … `log.7` (srun -o log.%t), `tx-a.0.log` … `tx-b.7.log` (%N.%t), `node-b/out.3`. Numbers that go on over the
+    hosts are global ranks, numbers that begin anew on each are local ones, and anything else is neither.
+    """
+    groups: dict[tuple[str, int], list[_Slot]] = {}
+    for slot in _slots(files):
+        groups.setdefault((slot.suffix, slot.prefix.count("/")), []).append(slot)
+    hosts: set[str] = set()
+    for slots in groups.values():
+        by_prefix: dict[str, list[_Slot]] = {}
+        for slot in slots:
+            by_prefix.setdefault(slot.prefix, []).append(slot)
+        names = layouts.uncommon({prefix: layouts.host_part(prefix) for prefix in by_prefix})
+        if len(by_prefix) > 1 and host_family(set(names.values())) >= set(names.values()):
+            if _over_hosts(by_prefix, names):
+                hosts.update(names.values())
+            continue
+        numbers = [{slot.number for slot in members} for members in by_prefix.values()]
+        overlap = sum(map(len, numbers)) > len(set().union(*numbers))
+        for prefix, members in by_prefix.items():
+            _alone(prefix, members, overlap=overlap)
+    return hosts
+
+
+def _slots(files: list[_File]) -> Iterator[_Slot]:
+    shapes: dict[tuple[str, ...], list[tuple[_File, list[str]]]] = {}
+    for file in files:
+        if file.source.kind is SourceKind.LOG and file.source.layout == "plain" and file.parts != ("-",):
+            path = "/".join((*file.parts[:-1], plain_name(file.parts[-1])))
+            tokens = re.split(r"([0-9]+)", _STREAM_WORD.sub("", path))
+            shapes.setdefault(tuple(tokens[::2]), []).append((file, tokens))
+    for texts, members in shapes.items():
+        places = range(1, 2 * len(texts) - 1, 2)
+        numbers = {place: {int(tokens[place]) for _, tokens in members} for place in places}
+        varying = [place for place in reversed(places) if len(numbers[place]) > 1] or list(places)[-1:]
+        for place in [place for place in varying if layouts.from_zero(numbers[place])][:1] or varying[:1]:
+            for file, tokens in members:
+                yield _Slot(file, "".join(tokens[:place]), int(tokens[place]), "#".join(tokens[place + 1 :: 2]))
+
+
+def _over_hosts(by_prefix: dict[str, list[_Slot]], names: dict[str, str]) -> bool:
+    """Judges a family whose files are spread over the hosts in `names`; whether it is one."""
+    numbers = [{slot.number for slot in slots} for slots in by_prefix.values()]
+    together = set[int]().union(*numbers)
+    slots = [slot for members in by_prefix.values() for slot in members]
+    if any(layouts.NO_RANK.fullmatch(layouts.last_word(prefix)[0]) for prefix in by_prefix):
+        return False
+    if sum(map(len, numbers)) == len(together) and layouts.from_zero(together) and not _contradicted(slots):
+        key = "rank"
+    elif all(map(layouts.from_zero, numbers)):
+        key = "local_rank"
+    else:
+        return False
+    for slot in slots:
+        _assign(slot, key, host=names[slot.prefix])
+    return True
+
+
+def _alone(prefix: str, slots: list[_Slot], *, overlap: bool) -> None:
+    """Judges a family on one host, or on one that the names don't tell."""
+    numbers = {slot.number for slot in slots}
+    word, border, before = layouts.last_word(prefix)
+    if (
+        not layouts.from_zero(numbers)
+        or layouts.NO_RANK.fullmatch(word)
+        or len({s.file.parts for s in slots}) > 2 * len(numbers)
+    ):
+        return
+    name = slots[0].file.parts[-1]
+    if layouts.NODE_WORD.fullmatch(word):
+        key = "node_rank"
+    elif layouts.LOCAL_WORD.fullmatch(word) or (prefix.endswith("/") and name in {"stdout.log", "stderr.log"}):
+        key = "local_rank"
+    elif layouts.RANK_WORD.fullmatch(word) and not (word and before and border == "-"):
+        # `train-worker-0` is a pod, `worker-0` a process.
+        key = "rank"
+    elif border[:1] in {".", "_"} and not overlap:
+        key = "rank"
+    else:
+        return
+    if key != "rank" or not _contradicted(slots):
+        for slot in slots:
+            _assign(slot, key)
+
+
+def _assign(slot: _Slot, key: str, host: str | None = None) -> None:
+    layout = {"rank": "rank-family", "local_rank": "local-family", "node_rank": "node-family"}[key]
+    told: dict[str, Any] = {key: slot.number, "layout": layout, "host": host}
+    slot.file.source = replace(slot.file.source, **told)
+
+
+def _contradicted(slots: Iterable[_Slot]) -> bool:
+    """Whether a file of the family holds the tag of another rank: then it is one file a node, or something else."""
+    tags = ((slot.number, _tags(slot.file.source)) for slot in list(slots)[:_SAMPLE])
+    return any(told and told != {number} for number, told in tags)
+
+
+def _tags(source: Source) -> set[int]:
+    """The ranks whose PyTorch tag (`[rank3]:`) stands at the front of lines, at both ends of the file."""
+    text = read_head(source, _TAIL) + b"\n" + read_tail(source, _TAIL)
+    return {int(n) for n in re.findall(rb"^(?:\[[A-Za-z_]+\d+\]:)?\[rank(\d{1,7})\]:", text, re.MULTILINE)}
+
+
+_KERNEL_WORD = re.compile(
+    r"(?:^|(?<=[._-]))(?:dmesg|kern(?:el)?|journal(?:ctl)?|syslog|messages|fabricmanager|all|full|xid|nvrm|[thwx])(?=$|[._-])",
+    re.IGNORECASE,
+)
+
+
+def _hosts(files: list[_File], known: set[str]) -> None:
+    """Gives each file the host that its name or a folder above it tells, `known` being those seen in rank families."""
+    siblings: dict[tuple[str, ...], set[str]] = {}
+    for file in files:
+        for depth, folder in enumerate(_above(file)):
+            siblings.setdefault((*file.parts[:depth], "/"), set()).add(folder)
+        if name := _named_host(file):
+            siblings.setdefault((*file.parts[:-1], file.source.kind, file.source.layout), set()).add(name)
+    known = known.union(*map(host_family, siblings.values())) | {f.source.host for f in files if f.source.host}
+    for file in files:
+        names = [_named_host(file), *reversed(_above(file))]
+        if file.source.host is None and (host := next((name for name in names if name in known), None)):
+            file.source = replace(file.source, host=host)
+    _repeated([file for file in files if file.source.layout == "rank-named" and file.source.rank is not None])
+
+
+def _above(file: _File) -> tuple[str, ...]:
+    """The folders that may be named after a host: not torchrun's own, whose names are random."""
+    group = file.hints.group
+    return tuple(group.split("/")[:-1]) if group and file.hints.layout.startswith("torchrun") else file.parts[:-1]
+
+
+def _named_host(file: _File) -> str:
+    if file.source.kind is SourceKind.KERNEL:
+        name = _KERNEL_WORD.sub("", stem(file.parts[-1])).strip("._-")
+        return name if re.search(r"^[A-Za-z].*\d|[._-][a-z]$", name) else ""
+    return file.hints.around or (stem(file.parts[-1]) if file.source.layout == "plain" else "")
+
+
+def _repeated(named: list[_File]) -> None:
+    """`rank_0.log` in the folder of each host is a local rank, whatever it is called."""
+    by_host: dict[str, set[int]] = {}
+    for file in named:
+        by_host.setdefault(file.source.host or "", set()).add(file.source.rank or 0)
+    ranks = by_host.values()
+    if len(by_host) < 2 or sum(map(len, ranks)) == len(set[int]().union(*ranks)):  # noqa: PLR2004 - two hosts
+        return
+    local = all(0 in numbers for numbers in ranks)
+    for file in named:
+        told = file.source.rank if local else None
+        file.source = replace(file.source, rank=None, local_rank=told, layout="local-named")

@@ -1,0 +1,378 @@
+"""What the names of files tell: their kind, and whose words they hold.
+
+A layout is one small pure function in `LAYOUTS`: path in, `Hints` or None out; the first that answers wins. Names that
+mean something only beside their siblings (`log.0`, `log.1` …) are judged in `discover.py`. A wrong global rank is the
+worst mistake that can be made here, so a number is one only where the name says `rank`, or a launcher's own pattern
+puts it there.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from parsers.records import SourceKind
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+@dataclass(frozen=True, slots=True)
+class Hints:
+    """What one name tells; the fields are those of `Source`."""
+
+    layout: str
+    rank: int | None = None
+    local_rank: int | None = None
+    node_rank: int | None = None
+    host: str | None = None
+    stream: str | None = None
+    attempt: int | None = None
+    pid: int | None = None
+    job_id: str | None = None
+    group: str | None = None
+    around: str = ""
+    """What the name holds beside its rank (`node-b` of `node-b_rank3.log`): a host, if its siblings agree."""
+
+
+_COMPRESSED = re.compile(r"\.(?:gz|bz2|xz|zst|zstd)$", re.IGNORECASE)
+_EXTENSION = re.compile(r"(?:\.(?:log|txt|out|err|stdout|stderr|output|tail|head))+$", re.IGNORECASE)
+_ROTATED = re.compile(
+    r"^(?P<base>.+?)[.-](?P<mark>\d{1,3}|\d{4}-?\d\d-?\d\d(?:[T_-]?\d{2}[:-]?\d{2}(?:[:-]?\d{2})?)?)$"
+)
+
+
+def plain_name(name: str) -> str:
+    """The name without the suffix of a compressor."""
+    return _COMPRESSED.sub("", name)
+
+
+def stem(name: str) -> str:
+    """The name without what only says that it is a log."""
+    return _EXTENSION.sub("", plain_name(name))
+
+
+def rotation(name: str) -> tuple[str, str] | None:
+    """`("train.log", "2")` for `train.log.2.gz`, as logrotate and Python's handlers name old parts; else None.
+
+    Ranks are numbered like this too (`log.1`): only the caller can see whether the base itself exists.
+    """
+    found = _ROTATED.match(plain_name(name))
+    return (found["base"], found["mark"]) if found else None
+
+
+def stream_of(parts: tuple[str, ...]) -> str | None:
+    """`stdout` or `stderr` where the file or its folder says so; a bare `.out` may hold both, so it says nothing."""
+    name = plain_name(parts[-1]).lower()
+    for text in (name, parts[-2].lower() if len(parts) > 1 else ""):
+        if re.search(r"(?:^|[^a-z])(?:stderr|err)(?:$|[^a-z])", text):
+            return "stderr"
+        if re.search(r"(?:^|[^a-z])stdout(?:$|[^a-z])", text):
+            return "stdout"
+    return None
+
+
+_TORCHRUN = re.compile(
+    r"^(?P<group>.*?(?:^|(?<=/)))(?:(?P<run>[^/]+_[a-z0-9_]{8})/)?attempt_(?P<attempt>\d+)/"
+    r"(?:(?P<local>\d+)/(?:(?P<stream>stdout|stderr)\.log|error\.json)|(?:filtered_)?(?P<merged>stdout|stderr)\.log)$"
+)
+
+
+def torchrun_log_dir(parts: tuple[str, ...]) -> Hints | None:
+    """`<run-id>_<8 chars>/attempt_<n>/<local rank>/…` (torch.distributed.elastic.multiprocessing.api, 1.13 on).
+
+    The folder names neither the node nor the global rank. One folder is one agent, so it is the group.
+    """
+    found = _TORCHRUN.match("/".join((*parts[:-1], plain_name(parts[-1]))))
+    if found is None:
+        return None
+    local = found["local"]
+    return Hints(
+        "torchrun-logdir" if local else "torchrun-merged",
+        local_rank=int(local) if local else None,
+        stream=found["stream"] or found["merged"],
+        attempt=int(found["attempt"]),
+        group=found["group"] + (found["run"] or "") or ".",
+    )
+
+
+_LAUNCHER_NAMES = tuple(
+    (layout, re.compile(pattern, re.IGNORECASE))
+    for layout, pattern in (
+        # NeMo exp_manager.py
+        ("nemo-files", r"nemo_log_globalrank-(?P<rank>\d+)_localrank-(?P<local_rank>\d+)\.txt"),
+        # DeepSpeed launcher/launch.py --enable_each_rank_log
+        ("deepspeed-each-rank", r"\d{14}_rank(?P<rank>\d+)\.log"),
+        # submitit core/utils.py JobPaths: %j_%t_log.out; arrays are %A_%a_%t
+        ("submitit", r"(?P<job_id>\d+(?:_\d+)?)_(?P<rank>\d+)_log\.(?P<ext>out|err)"),
+        # Slurm's default for arrays, slurm-%A_%a.out: tasks of an array are jobs, not ranks
+        ("slurm-array", r"slurm-(?P<job_id>\d+_\d+)\.(?P<ext>out|err|log)"),
+        ("slurm-out", r"slurm-(?P<job_id>\d+)\.(?P<ext>out|err|log)"),
+        # PBS and Grid Engine, and Slurm users who copy them with %x.o%j
+        ("job-out", r".+\.(?P<ext>o|e)(?P<job_id>\d{3,})"),
+        # Ray _private/node.py
+        ("ray-worker", r"worker-[0-9a-f]{8,}-[0-9a-f]+-(?P<pid>\d+)\.(?P<ext>out|err)"),
+        ("ray-core", r"python-core-(?:worker|driver)-[0-9a-f]+_(?P<pid>\d+)\.log"),
+        ("ray-driver", r"job-driver-.+\.log"),
+        ("ray-system", r"(?:raylet|gcs_server|monitor|log_monitor|dashboard\w*|runtime_env_agent)\.(?:out|err|log)"),
+        # docker's json-file driver
+        ("docker-json", r"[0-9a-f]{64}-json\.log|[0-9a-f]{12}-json\.log"),
+        # NCCL_DEBUG_FILE with %h and %p (src/debug.cc)
+        ("nccl-debug-file", r"nccl(?:[._-]?debug)?[._-](?P<host>[a-z][\w-]*?)[._-](?P<pid>\d+)(?:\.(?:log|txt))?"),
+        ("nccl-debug-file", r"nccl(?:[._-]?debug)?[._-](?P<pid>\d{4,})(?:\.(?:log|txt))?"),
+    )
+)
+
+
+def launcher_names(parts: tuple[str, ...]) -> Hints | None:
+    """Names that one launcher, scheduler or library makes, each with its source in the table."""
+    name = re.sub(r"\.(?:tail|head)$", "", plain_name(parts[-1]))
+    for layout, pattern in _LAUNCHER_NAMES:
+        found = pattern.fullmatch(name)
+        if found is None:
+            continue
+        told = found.groupdict()
+        rank, local, pid = (int(v) if (v := told.get(key)) else None for key in ("rank", "local_rank", "pid"))
+        # Slurm and PBS join both streams in the `out` file unless an `err` file was asked for too.
+        stream = "stderr" if told.get("ext") in {"err", "e"} else None
+        if layout == "ray-worker":
+            stream = stream or "stdout"
+        return Hints(layout, rank, local, host=told.get("host"), stream=stream, pid=pid, job_id=told.get("job_id"))
+    return None
+
+
+_POD_LOG = re.compile(r"^(?P<ns>[a-z0-9-]+)_(?P<pod>[a-z0-9.-]+)_(?P<uid>[0-9a-f-]{8,})$")
+
+
+def kubelet_pods(parts: tuple[str, ...]) -> Hints | None:
+    """`<ns>_<pod>_<uid>/<container>/<restart>.log` (kubelet's /var/log/pods): restarts are attempts, pods are hosts."""
+    if len(parts) < 3 or not re.fullmatch(r"\d+\.log(?:\.\d{8}-\d{6})?", plain_name(parts[-1])):  # noqa: PLR2004
+        return None
+    pod = _POD_LOG.match(parts[-3])
+    if pod is None:
+        return None
+    return Hints("k8s-pod", host=pod["pod"], attempt=int(parts[-1].split(".")[0]), group="/".join(parts[:-1]))
+
+
+_NUMBERED = re.compile(
+    r"(?P<q>(?:[a-z]+[._-])*?)(?P<scope>global|world|local|node|machine|host|group|[a-z]{1,3}p|tensor|pipeline|data"
+    r"|expert|model|virtual|context|l)?[._-]?rank[._=-]{0,2}(?P<n>\d{1,7})(?![a-z0-9])",
+    re.IGNORECASE,
+)
+_LOCAL_SCOPES = frozenset({"local", "l"})
+_NODE_SCOPES = frozenset({"node", "machine", "host"})
+_GLOBAL_SCOPES = frozenset({"", "global", "world"})
+
+
+def named_rank(parts: tuple[str, ...]) -> Hints | None:
+    """`rank_3.log`, `train_rank_00012.log`, `rank3.stdout.txt` (Composer), `rank.3/stderr` (Horovod, Open MPI).
+
+    `local_rank` and `node_rank` say just that; a rank inside a tensor, pipeline or data group says nothing.
+    """
+    ranks: dict[str, int] = {}
+    around = ""
+    for text in (plain_name(parts[-1]), parts[-2] if len(parts) > 1 else ""):
+        for found in _NUMBERED.finditer(text):
+            before = text[: found.start("scope") if found["scope"] else found.start() + len(found["q"])]
+            if found["scope"] and before[-1:].isalpha():
+                continue
+            ranks.setdefault((found["scope"] or "").lower(), int(found["n"]))
+            around = around or before.strip("._-")
+        if ranks:
+            break
+    if not ranks:
+        return None
+    rank, local, node = (
+        next((n for scope, n in ranks.items() if scope in scopes), None)
+        for scopes in (_GLOBAL_SCOPES, _LOCAL_SCOPES, _NODE_SCOPES)
+    )
+    if rank is None and local is None and node is None:
+        return Hints("group-rank")
+    return Hints("rank-named", rank, local, node, stream=stream_of(parts), around=around)
+
+
+LAYOUTS: tuple[Callable[[tuple[str, ...]], Hints | None], ...] = (
+    torchrun_log_dir,
+    kubelet_pods,
+    launcher_names,
+    named_rank,
+)
+
+
+def read_name(parts: tuple[str, ...]) -> Hints | None:
+    """What the path (split at its slashes, relative to the job folder) tells by itself, None if nothing does."""
+    return next((hints for layout in LAYOUTS if (hints := layout(parts)) is not None), None)
+
+
+_COUNTED = (
+    r"runs?|attempt|restart|retry|try|epoch|step|iter|part|chunk|exp|experiment|trial|fold|seed|version|ver|v|shard|stage"
+    r"|phase|jobs?|array|round|cycle|day|backup|old|bak|checkpoint|ckpt|config|eval|test|val|slurm|group"
+)
+NO_RANK = re.compile(_COUNTED)
+_NO_HOST = re.compile(
+    _COUNTED
+    + r"|ranks?|logs?|out|err|stdout|stderr|output|train|task|proc|process|r|p|local|lrank|localrank|error|debug"
+)
+"""Words that number something else than ranks, and than machines."""
+_MACHINE = re.compile(
+    r"\d{1,3}(?:\.\d{1,3}){3}|ip(?:-\d{1,3}){4}|[a-z0-9.-]+-(?:master|worker|launcher|chief|ps|head)-\d+"
+    r"|(?:node|host|hgx|dgx|compute|server|nid|cn|gn)(?:[-_.]?[a-z])?(?:[-_.]?\d+)+|(?:node|host|hgx|dgx|gpu)-[a-z]\d*",
+    re.IGNORECASE,
+)
+
+
+def host_family(names: set[str]) -> set[str]:
+    """Those of the sibling `names` that are machines.
+
+    Either two or more differ only in numbers or single letters (`tx-a`, `tx-b`; `n17-gpu`, `n18-gpu`), or one has a
+    form that nothing else has (an address, a pod `…-worker-0`, `dgx-03`).
+    """
+    shapes: dict[tuple[str, ...], set[str]] = {}
+    hosts = {name for name in names if _MACHINE.fullmatch(name)}
+    for name in names:
+        tokens = re.findall(r"[a-z]+|\d+|[^a-z\d]+", name.lower())
+        if not tokens or not tokens[0].isalpha() or any(map(_NO_HOST.fullmatch, tokens)) or "/" in name:
+            continue
+        # `nodea` and `nodeb` have no border before the letter that tells them apart.
+        tokens = [
+            t for token in tokens for t in (re.findall(r"^(?:node|host)|.+", token) if len(token) > 1 else [token])
+        ]
+        shape = tuple("#" if t.isdigit() or (i and t.isalpha() and len(t) == 1) else t for i, t in enumerate(tokens))
+        if "#" in shape:
+            shapes.setdefault(shape, set()).add(name)
+    return hosts.union(*(family for family in shapes.values() if len(family) > 1))
+
+
+NODE_WORD = re.compile(r"nodes?|hosts?|machine|server|noderank|nodeid")
+LOCAL_WORD = re.compile(r"gpus?|cuda|devices?|dev|lrank|local|localrank")
+RANK_WORD = re.compile(r"|logs?|out|err|std|worker|workers|proc|process|task|output|train|trainer|console|r|p|w|mpi|pe")
+
+
+def from_zero(numbers: set[int]) -> bool:
+    """Whether the numbers are 0 … N-1 for N of 2 or more; one in eight may be missing, as a lost file is."""
+    return len(numbers) > 1 and min(numbers) == 0 and max(numbers) - len(numbers) < len(numbers) // 8
+
+
+def last_word(prefix: str) -> tuple[str, str, str]:
+    """The last word of the name before the number, what separates them, and what is before the word."""
+    name = prefix.rpartition("/")[2]
+    found = re.search(r"([A-Za-z]*)([^A-Za-z0-9]*)$", name)
+    return (found[1].lower(), found[2], name[: found.start()]) if found else ("", "", name)
+
+
+def host_part(prefix: str) -> str:
+    name = prefix.rstrip("/._-")
+    folder, _, last = name.rpartition("/")
+    return folder.rpartition("/")[2] if folder and RANK_WORD.fullmatch(last.lower()) else last
+
+
+def uncommon(names: dict[str, str]) -> dict[str, str]:
+    """The names without what all begin with, up to a `_` or `.`: `node1` of `train_node1` beside `train_node2`."""
+    low, high = min(names.values()), max(names.values())
+    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), 0)
+    cut = max(low.rfind("_", 0, same), low.rfind(".", 0, same)) + 1
+    return {key: name[cut:] for key, name in names.items()}
+
+
+def natural(text: str) -> tuple[tuple[str, int], ...]:
+    """Sort key in which `rank_10` follows `rank_9`."""
+    return tuple((word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d{0,18})", text))
+
+
+_DUMP_NAME = re.compile(
+    r"(?:nccl|comm_lib|fr|flight_recorder|gloo|pg)_?trace_rank_?\d+(?:\.(?:json|pkl|pickle))?$", re.IGNORECASE
+)
+_DUMP_KEYS = (b"entries", b"pg_config", b"pg_status")
+_KERNEL_NAME = re.compile(
+    r"(?:^|[._-])dmesg(?:$|[._-])|^kern(?:el)?\.log|^journal(?:ctl)?(?:$|[._-])|^syslog(?:$|[._-])|^messages(?:$|\.\d)",
+    re.IGNORECASE,
+)
+_KERNEL_LINE = re.compile(
+    rb"^(?:<\d{1,3}>)?(?:\[ *\d{1,9}\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]) "
+    rb"|^(?:[A-Z][a-z]{2} [ \d]\d|\d{4}-\d\d-\d\dT)[\d:.+Z -]{0,40} ?[\w.-]{1,64} kernel: ",
+    re.MULTILINE,
+)
+_ERROR_FILE = re.compile(rb'\{\s*"message"\s*:(?s:.*)"(?:py_callstack|extraInfo)"')
+_KERNEL_WORD = re.compile(
+    rb"NVRM|oom-kill|[Oo]ut of memory: Kill|pcieport|mlx5_core|nvidia|kernel:|audit:|EXT4-fs|XFS|systemd"
+)
+_STATUS_NAMES = tuple(
+    (layout, re.compile(pattern, re.IGNORECASE))
+    for layout, pattern in (
+        ("scheduler", r"(?:sacct|scontrol|squeue|sinfo|seff|bjobs|qstat|bhist)(?:[._-].*)?"),
+        ("scheduler", r"kubectl[._-](?:describe|get|events).*|describe[._-](?:pod|node|job)s?\b.*|events\.txt"),
+        ("system", r"(?:df|free|ps|top|lspci|lscpu|lsof|uptime|mount|ulimit|ibstat|numactl)(?:[._-].*)?\.txt"),
+        ("system", r"(?:nvidia-smi|rocm-smi|dcgmi|nvidia-bug-report|ibv_devinfo|collect_env)(?:[._-].*)?"),
+        ("script", r".*\.(?:sh|bash|zsh|sbatch|slurm|pbs|lsf|qsub)|Makefile|Dockerfile.*"),
+        ("script", r".*\.(?:pyi?|ipynb|c|cc|cpp|cuh?|h|hpp|rs|go|java|js|ts|jl|pl|lua)"),
+        ("config", r".*\.(?:ya?ml|json|json5|toml|ini|cfg|conf|properties|env|lock)"),
+        ("config", r"(?:requirements|pip-?(?:freeze|list)|environment|env|conda-?list)(?:[._-][\w-]*)?(?:\.txt)?"),
+        ("config", r"(?:hostfile|hosts|hostlist|machinefile|nodelist)(?:[._-][\w-]*)?(?:\.txt)?"),
+        ("doc", r"(?:README|LICEN[CS]E|NOTICE|CHANGELOG|NOTES?|TODO|COPYING|AUTHORS)(?:\..*)?"),
+        ("doc", r".*\.(?:md|rst|adoc|tex|html?|diff|patch)"),
+        ("table", r".*\.(?:csv|tsv)"),
+    )
+)
+_STATUS_HEAD = re.compile(
+    rb"\s*JobID[ |].*State|JobId=\d+ (?:ArrayJobId=\S+ ArrayTaskId=\S+ )?JobName="
+    rb"|Name: +\S+\nNamespace: +|LAST SEEN +TYPE +REASON"
+)
+_DATA_SUFFIX = re.compile(
+    r"\.(?:pt|pth|safetensors|distcp|bin|ckpt|npy|npz|parquet|arrow|feather|h5|hdf5|onnx|gguf|tfrecord|idx|nsys-rep"
+    r"|qdrep|sqlite|db|wandb|so|pyc|whl|png|jpe?g|gif|svg|pdf|mp4|wav|prof|pb)$|tfevents",
+    re.IGNORECASE,
+)
+_ARCHIVE = re.compile(r"\.(?:tar|tgz|tbz2?|txz|zip|7z|rar)$|\.tar\.\w+$", re.IGNORECASE)
+
+
+def skip_reason(name: str) -> str | None:
+    """Why a file of this name is not worth opening, or None."""
+    if _ARCHIVE.search(name):
+        return "archive: unpack it first"
+    if _DATA_SUFFIX.search(plain_name(name)) and not _DUMP_NAME.search(plain_name(name)):
+        return "not a log: checkpoint, data or binary"
+    return None
+
+
+def kind_of(name: str, head: bytes) -> tuple[SourceKind, str | None]:
+    """Kind of a file, and the layout of a status file, from its name and its first (decompressed) bytes."""
+    name = plain_name(name)
+    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
+    as_json = text.startswith(b"{")
+    if (head.startswith(b"\x80") or as_json) and (_DUMP_NAME.search(name) or _is_dump(head, as_json=as_json)):
+        return SourceKind.FLIGHT_RECORDER, None
+    if name == "error.json" or (
+        as_json and re.match(rb'\{\s*"message"', text) and re.search(rb'"(?:py_callstack|extraInfo)"', text)
+    ):
+        return SourceKind.ERROR_JSON, None
+    if _KERNEL_NAME.search(name) or _looks_like_kernel(head):
+        return SourceKind.KERNEL, None
+    if re.fullmatch(r"[0-9a-f]{12,64}-json\.log", name) or name.endswith(".jsonl"):
+        return SourceKind.LOG, None
+    status = next((layout for layout, pattern in _STATUS_NAMES if pattern.fullmatch(name)), None)
+    if status == "config" and name.endswith(".json") and re.match(rb"\{[^\n]{2,}\}\r?\n\{", text):
+        return SourceKind.LOG, None
+    if status is None and _STATUS_HEAD.match(text):
+        status = "scheduler"
+    if status is None and text.startswith(b"#!") and not _EXTENSION.search(name):
+        status = "script"
+    return (SourceKind.STATUS, status) if status else (SourceKind.LOG, None)
+
+
+def dump_rank(name: str) -> int | None:
+    """Global rank of a flight-recorder dump: its writer ends the name with it (fr.file.path), some add a suffix."""
+    found = re.search(r"(\d+)(?:\.(?:json|pkl|pickle))?$", plain_name(name))
+    return int(found[1]) if found else None
+
+
+def _is_dump(head: bytes, *, as_json: bool) -> bool:
+    if as_json:
+        return b'"pg_config"' in head or (b'"entries"' in head and b'"collective_seq_id"' in head)
+    return any(key in head for key in _DUMP_KEYS)
+
+
+def _looks_like_kernel(head: bytes) -> bool:
+    lines = [line for line in head[:4096].splitlines() if line.strip()][:-1][:40]
+    hits = sum(_KERNEL_LINE.match(line) is not None for line in lines)
+    return hits > 0 and hits * 10 >= len(lines) * 6 and _KERNEL_WORD.search(head) is not None

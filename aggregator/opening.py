@@ -1,0 +1,393 @@
+"""Opens the job's files: the only place that does, because their names and bytes are hostile.
+
+Nothing here blocks or raises over a bad file. A link that appeared after discovery, a FIFO, a device, a truncated
+archive, a compression bomb, a disk that answers EIO: each ends the stream where the bytes end and leaves a sentence in
+`ReadNotes`, which every report lists. Offsets count the bytes that come out of here.
+"""
+
+from __future__ import annotations
+
+import bz2
+import codecs
+import errno
+import io
+import lzma
+import os
+import re
+import stat
+import tempfile
+import zlib
+from dataclasses import dataclass, field
+from functools import cache
+from typing import TYPE_CHECKING, Protocol, Self
+
+from parsers.records import Skipped, Source
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
+    from types import TracebackType
+
+STDIN_FD = 0
+CHUNK = 8 << 20
+_PIECE = 256 << 10
+"""Bytes of compressed input, or of decompressed output, that are in memory at once."""
+
+_FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+_UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
+_MAGIC = {
+    b"\x1f\x8b\x08": "gzip",
+    b"BZh": "bzip2",
+    b"\xfd7zXZ\x00": "xz",
+    b"\x28\xb5\x2f\xfd": "zstd",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Budget:
+    """How much a compressed file may unfold to.
+
+    `total` is in bytes. Beyond `free` bytes no more than `ratio` bytes may come out for each that went in (deflate
+    cannot exceed 1,032; the others can make terabytes out of kilobytes).
+    """
+
+    total: int = 64 << 30
+    free: int = 1 << 30
+    ratio: int = 2_000
+
+    def excess(self, went_in: int, came_out: int) -> str | None:
+        """Why reading must stop here, or None."""
+        if came_out > self.total:
+            return f"stopped after {self.total} decompressed bytes"
+        if came_out > self.free and came_out > self.ratio * max(went_in, 1):
+            return f"stopped: unfolds to more than {self.ratio} times its size"
+        return None
+
+
+DEFAULT_BUDGET = Budget()
+
+
+@dataclass(slots=True)
+class ReadNotes:
+    """What could not be read, in the order in which it was met; one note a path and reason."""
+
+    items: list[Skipped] = field(default_factory=list)
+
+    def add(self, path: str, reason: str) -> None:
+        """Notes that `path` was not, or not wholly, read."""
+        note = Skipped(path, reason)
+        if note not in self.items:
+            self.items.append(note)
+
+
+class _Inflater(Protocol):
+    """What bz2 and lzma have in common, and zlib is fitted to."""
+
+    @property
+    def eof(self) -> bool: ...
+    @property
+    def needs_input(self) -> bool: ...
+    @property
+    def unused_data(self) -> bytes: ...
+    def decompress(self, data: bytes, /, max_length: int = -1) -> bytes: ...
+
+
+class _Gzip:
+    """One gzip member behind the interface of bz2 and lzma."""
+
+    def __init__(self) -> None:
+        self._zlib = zlib.decompressobj(wbits=31)
+        self._full = False
+        """Whether the last call stopped at its limit, so that zlib may hold more although it took all input."""
+
+    @property
+    def eof(self) -> bool:
+        return self._zlib.eof
+
+    @property
+    def needs_input(self) -> bool:
+        return not (self._full or self._zlib.unconsumed_tail)
+
+    @property
+    def unused_data(self) -> bytes:
+        return self._zlib.unused_data
+
+    def decompress(self, data: bytes, /, max_length: int = -1) -> bytes:
+        piece = self._zlib.decompress(self._zlib.unconsumed_tail + data, max(max_length, 0))
+        self._full = len(piece) == max_length
+        return piece
+
+
+_INFLATERS: dict[str, Callable[[], _Inflater]] = {
+    "gzip": _Gzip,
+    "bzip2": bz2.BZ2Decompressor,
+    "xz": lzma.LZMADecompressor,
+}
+
+
+def compression_of(head: bytes) -> str | None:
+    """`gzip`, `bzip2`, `xz`, `zstd` by the first bytes of a file (its name may lie), else None."""
+    if head[1:4] == b"*M\x18" and 0x50 <= head[0] <= 0x5F:  # noqa: PLR2004 - a skippable frame, as pzstd writes first
+        return "zstd"
+    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
+
+
+def is_text(head: bytes) -> bool:
+    """Whether the first bytes are a log's.
+
+    Runs of NUL are holes of a sparse file; bytes above 127 may be any encoding.
+    """
+    solid = re.sub(rb"\0{4,}", b"", head)
+    if not solid:
+        return True
+    odd = len(re.findall(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]", solid))
+    high = len(solid) - len(solid.decode("utf-8", "ignore").encode())
+    return solid.count(b"\0") * 100 < len(solid) and (odd + high) * 10 <= len(solid) * 3
+
+
+def open_regular(path: Path) -> int:
+    """Descriptor of a regular file, never through a link and never blocking.
+
+    Raises:
+        OSError: it cannot be opened, is a link, or is no regular file (then without `errno`).
+    """
+    fd = os.open(path, _FLAGS)
+    mode = os.fstat(fd).st_mode
+    if stat.S_ISREG(mode):
+        return fd
+    os.close(fd)
+    raise OSError(f"not a regular file ({file_type(mode)})")
+
+
+def file_type(mode: int) -> str:
+    """The kind of a file system entry in a word, from its `st_mode`."""
+    names = {stat.S_IFDIR: "folder", stat.S_IFIFO: "FIFO", stat.S_IFSOCK: "socket", stat.S_IFLNK: "link"}
+    names |= {stat.S_IFCHR: "device", stat.S_IFBLK: "device", stat.S_IFREG: "file"}
+    return names.get(stat.S_IFMT(mode), "unknown kind")
+
+
+@cache
+def _seekable_stdin(fd: int) -> int:
+    """Descriptor with the bytes of standard input from offset 0, so that they can be read more than once.
+
+    A pipe is copied to a file without a name, which the system removes with the process.
+    """
+    if stat.S_ISREG(os.fstat(fd).st_mode):
+        return os.dup(fd)
+    with tempfile.TemporaryFile() as spool:
+        copied = 0
+        while (piece := os.read(fd, _PIECE)) and copied < DEFAULT_BUDGET.total:
+            spool.write(piece)
+            copied += len(piece)
+        spool.flush()
+        return os.dup(spool.fileno())
+
+
+class SourceStream:
+    """The decompressed bytes of one source, front to back. Close it, or use it in a `with`."""
+
+    def __init__(self, source: Source, notes: ReadNotes, budget: Budget = DEFAULT_BUDGET, piece: int = _PIECE) -> None:
+        self._path = source.path
+        self._notes = notes
+        self._budget = budget
+        self._went_in = 0
+        self._fd: int | None = None
+        self._rest = b""
+        self._pieces: Iterator[bytes] = iter(())
+        try:
+            self._fd = os.dup(_seekable_stdin(STDIN_FD)) if source.real is None else open_regular(source.real)
+            head = os.pread(self._fd, 8, 0)
+        except OSError as error:
+            self._note(error)
+            return
+        self._pieces = self._guarded(self._decoded(head, piece))
+
+    def read(self, size: int) -> bytes:
+        """The next `size` bytes, fewer only at the end."""
+        parts = [self._rest] if self._rest else []
+        have = len(self._rest)
+        while have < size and (piece := next(self._pieces, None)) is not None:
+            parts.append(piece)
+            have += len(piece)
+        data = parts[0] if len(parts) == 1 else b"".join(parts)
+        self._rest = data[size:]
+        return data[:size] if self._rest else data
+
+    def close(self) -> None:
+        """Gives the descriptor back; what was not read stays unread."""
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+        self._pieces = iter(())
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _note(self, error: Exception) -> None:
+        text = str(error)
+        if isinstance(error, OSError) and error.errno:
+            text = "became a link" if error.errno == errno.ELOOP else os.strerror(error.errno)
+        self._notes.add(self._path, text or type(error).__name__)
+
+    def _guarded(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        """Passes pieces on; whatever fails below ends the stream with a note."""
+        try:
+            yield from pieces
+        except (OSError, EOFError, MemoryError) as error:
+            self._note(error)
+
+    def _decoded(self, head: bytes, piece: int) -> Iterator[bytes]:
+        codec = compression_of(head)
+        if codec == "zstd":
+            return self._utf8(self._budgeted(self._zstd()))
+        if codec is not None:
+            return self._utf8(self._budgeted(self._inflated(codec)))
+        return self._utf8(self._raw(piece))
+
+    def _raw(self, piece: int = _PIECE) -> Iterator[bytes]:
+        """The file as it is, by position: the descriptor of standard input may be shared."""
+        while self._fd is not None and (data := os.pread(self._fd, piece, self._went_in)):
+            self._went_in += len(data)
+            yield data
+
+    def _budgeted(self, pieces: Iterable[bytes]) -> Iterator[bytes]:
+        came_out = 0
+        for piece in pieces:
+            came_out += len(piece)
+            if reason := self._budget.excess(self._went_in, came_out):
+                self._notes.add(self._path, reason)
+                return
+            yield piece
+
+    def _inflated(self, codec: str) -> Iterator[bytes]:
+        """Members one after another, as `cat a.gz b.gz` and parallel compressors write them."""
+        member: _Inflater | None = None
+        for raw in self._raw():
+            data = raw
+            while data or (member is not None and not member.needs_input):
+                if member is None:
+                    # Tapes and some tools pad with zeros; any other tail is refused by the next member's check.
+                    data = data.lstrip(b"\0")
+                    if not data:
+                        break
+                    member = _INFLATERS[codec]()
+                try:
+                    piece = member.decompress(data, max_length=_PIECE)
+                except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:
+                    raise EOFError(f"the {codec} archive is damaged: read up to there") from error
+                data = b""
+                if piece:
+                    yield piece
+                if member.eof:
+                    data, member = member.unused_data, None
+        if member is not None:
+            raise EOFError(f"the {codec} archive is cut off: read up to there")
+
+    def _zstd(self) -> Iterator[bytes]:
+        """Zstandard through Arrow, which drops a whole read when the archive is cut off.
+
+        So after a failure the rest is read again in ever smaller steps, until nothing that can be had is lost.
+        """
+        import pyarrow as pa  # noqa: PLC0415 - costs 50 ms, needed for few jobs
+
+        delivered = 0
+        failure: OSError | None = None
+        for step in (_PIECE, 1 << 10, 1):
+            self._went_in = 0
+            with pa.CompressedInputStream(pa.PythonFile(_RawFile(self), mode="r"), "zstd") as stream:
+                try:
+                    ahead = delivered
+                    while ahead > 0:
+                        ahead -= len(stream.read(min(ahead, _PIECE)))
+                    while piece := stream.read(step):
+                        delivered += len(piece)
+                        yield piece
+                except OSError as error:
+                    failure = error
+                else:
+                    return
+        cut_off = "runcated" in str(failure)
+        raise EOFError(f"the zstd archive is {'cut off' if cut_off else 'damaged'}: read up to there")
+
+    def _utf8(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
+        """Turns UTF-16 with a byte order mark (PowerShell's `>`) into UTF-8, leaves everything else alone."""
+        first = next(pieces, b"")
+        name = _UTF16.get(first[:2])
+        if name is None:
+            if first:
+                yield first
+            yield from pieces
+            return
+        self._notes.add(self._path, "UTF-16, read as UTF-8: offsets count the converted bytes")
+        decoder = codecs.getincrementaldecoder(name)(errors="replace")
+        yield decoder.decode(first[2:]).encode("utf-8", "replace")
+        for piece in pieces:
+            yield decoder.decode(piece).encode("utf-8", "replace")
+        yield decoder.decode(b"", final=True).encode("utf-8", "replace")
+
+
+class _RawFile(io.RawIOBase):
+    """The compressed bytes as the Python file that Arrow asks for; the descriptor stays the stream's."""
+
+    def __init__(self, stream: SourceStream) -> None:
+        self._stream = stream
+
+    def readable(self) -> bool:
+        return True
+
+    def read(self, size: int = -1) -> bytes:
+        return next(self._stream._raw(size if size > 0 else _PIECE), b"")  # noqa: SLF001 - its other half
+
+
+def open_source(source: Source, notes: ReadNotes, budget: Budget = DEFAULT_BUDGET) -> SourceStream:
+    """The decompressed bytes of `source`; an empty stream, and a note, if it cannot be opened."""
+    return SourceStream(source, notes, budget)
+
+
+def read_chunks(
+    source: Source, notes: ReadNotes, size: int = CHUNK, budget: Budget = DEFAULT_BUDGET
+) -> Iterator[bytes]:
+    """Yields the decompressed bytes of `source` in chunks of `size`, the last one shorter; none is empty."""
+    with SourceStream(source, notes, budget, piece=size) as stream:
+        while chunk := stream.read(size):
+            yield chunk
+
+
+def read_head(source: Source, size: int, notes: ReadNotes | None = None) -> bytes:
+    """The first `size` decompressed bytes, or what there is."""
+    with SourceStream(source, notes if notes is not None else ReadNotes(), piece=size) as stream:
+        return stream.read(size)
+
+
+def read_raw(path: Path, size: int) -> tuple[bytes, os.stat_result]:
+    """The first `size` bytes as they are on disk, and the file's status.
+
+    Raises:
+        OSError: the file cannot be opened or read, or is no regular file.
+    """
+    fd = open_regular(path)
+    try:
+        return os.pread(fd, size, 0), os.fstat(fd)
+    finally:
+        os.close(fd)
+
+
+def read_tail(source: Source, size: int) -> bytes:
+    """The last `size` bytes of an uncompressed file as they are on disk; empty for any other."""
+    if source.compression is not None or source.real is None:
+        return b""
+    try:
+        fd = open_regular(source.real)
+    except OSError:
+        return b""
+    try:
+        return os.pread(fd, size, max(os.fstat(fd).st_size - size, 0))
+    except OSError:
+        return b""
+    finally:
+        os.close(fd)

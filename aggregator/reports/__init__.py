@@ -1,0 +1,58 @@
+"""Reports: one module an output, one line in the registry.
+
+A reporter turns a `Verdict` into text. It masks secrets unless told not to, and never prints foreign text but through
+`aggregator.safe`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Protocol, TextIO
+
+if TYPE_CHECKING:
+    from aggregator.verdict import Verdict
+
+
+@dataclass(frozen=True, slots=True)
+class ReportOptions:
+    """How to render. `color` is for text on a terminal only; `width` is in characters."""
+
+    redact: bool = True
+    color: bool = False
+    width: int = 80
+
+
+class Reporter(Protocol):
+    """One form of output. `suffix` is the file name's ending that goes with it, with its dot."""
+
+    name: str
+    suffix: str
+
+    def __init__(self, options: ReportOptions) -> None: ...
+
+    def render(self, verdict: Verdict, out: TextIO) -> None:
+        """Write the whole report, ending with a newline."""
+        ...
+
+
+_REGISTRY = {
+    "text": ("aggregator.reports.text", "TextReporter"),
+    "json": ("aggregator.reports.json", "JsonReporter"),
+}
+
+
+def reporter_names() -> tuple[str, ...]:
+    """The names that `--format` takes, the default first."""
+    return tuple(_REGISTRY)
+
+
+def reporter(name: str, options: ReportOptions | None = None) -> Reporter:
+    """The reporter of that name; its module is imported only now.
+
+    Raises:
+        KeyError: there is none.
+    """
+    module, cls = _REGISTRY[name]
+    made: Reporter = getattr(import_module(module), cls)(options or ReportOptions())
+    return made

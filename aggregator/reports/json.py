@@ -1,0 +1,28 @@
+"""The verdict as one JSON object of `verdict.schema.json`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, TextIO
+
+from aggregator.verdict import to_json
+
+if TYPE_CHECKING:
+    from aggregator.reports import ReportOptions
+    from aggregator.verdict import Verdict
+
+
+class JsonReporter:
+    """One object, indented, nothing around it."""
+
+    name = "json"
+    suffix = ".json"
+
+    def __init__(self, options: ReportOptions) -> None:
+        self._options = options
+
+    def render(self, verdict: Verdict, out: TextIO) -> None:
+        """Write the object. Non-ASCII is escaped unless `out` is UTF-8."""
+        is_utf8 = (out.encoding or "utf-8").lower().replace("-", "") == "utf8"
+        document = to_json(verdict, redact=self._options.redact)
+        out.write(json.dumps(document, indent=2, ensure_ascii=not is_utf8, allow_nan=False) + "\n")

@@ -1,0 +1,144 @@
+"""The only way for foreign text (log lines, names, paths) to a terminal, a file or another program.
+
+`show` takes the power to act away from text: what a terminal would obey becomes a symbol that can be seen. `mask` takes
+secrets out, by the patterns of `redact.toml`. Use both: mask first, so that a cut never halves a secret.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tomllib
+import unicodedata
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+REDACT_FILE = Path(__file__).with_name("redact.toml")
+
+_SGR = re.compile(r"(?:\x1b\[|\x9b)[0-9;:]*m")
+_SYMBOL_OF_DEL = "\u2421"
+_CONTROL_PICTURES = 0x2400
+_ELLIPSIS = " … "
+_TAIL_SHARE = 4
+_KEY = os.urandom(16)
+_MASKED = re.compile(r"\[[a-z-]+:[0-9a-f]{4}\]")
+
+
+@cache
+def _visible(char: str) -> str:
+    """What stands for one character: itself, or a symbol if a terminal or a reader could be misled by it."""
+    code = ord(char)
+    if char == "\t":
+        return char
+    if code < 0x20:  # noqa: PLR2004 - the C0 block, for which Unicode has pictures
+        return chr(_CONTROL_PICTURES + code)
+    if code == 0x7F:  # noqa: PLR2004 - DEL
+        return _SYMBOL_OF_DEL
+    category = unicodedata.category(char)
+    if category == "Cs":
+        return "\ufffd"
+    if category in {"Cc", "Cf", "Zl", "Zp"}:
+        return f"<U+{code:04X}>"
+    return char
+
+
+def show(text: str, limit: int | None = None) -> str:
+    """One line of text that is safe to print: no control character but tab, none that is invisible or turns the line.
+
+    Colour sequences (SGR) are dropped, all other control characters replaced by symbols (ESC by ␛, newline by ␊, a
+    bidirectional override by <U+202E>), lone surrogates by U+FFFD. Longer text than `limit` characters keeps its head
+    and its tail around an ellipsis.
+    """
+    if "\x1b" in text or "\x9b" in text:
+        text = _SGR.sub("", text)
+    if limit is not None and len(text) > limit:
+        text = _cut(text, limit)
+    if text.isprintable():
+        return text
+    shown = "".join(map(_visible, text))
+    return shown if limit is None else _cut(shown, limit)
+
+
+def show_block(text: str, limit: int | None = None) -> str:
+    """As `show`, line by line: newlines stay. For places that quote or indent every line, JSON strings among them."""
+    return "\n".join(show(line.removesuffix("\r"), limit) for line in text.split("\n"))
+
+
+def _cut(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    room = limit - len(_ELLIPSIS)
+    if room < _TAIL_SHARE:
+        return text[:limit]
+    tail = room // _TAIL_SHARE
+    return text[: room - tail].rstrip() + _ELLIPSIS + text[len(text) - tail :].lstrip()
+
+
+class RedactError(Exception):
+    """`redact.toml` is wrong: says which item and why."""
+
+
+@dataclass(frozen=True)
+class SecretPattern:
+    """One kind of secret. The group `secret` of `regex` is what is masked; `keywords` are lower-case literals, one of
+    which is in every line (in lower case) that the pattern can match. `match` and `no_match` are samples.
+    """
+
+    id: str
+    regex: re.Pattern[str]
+    keywords: tuple[str, ...]
+    match: tuple[tuple[str, str], ...]
+    no_match: tuple[str, ...]
+
+
+@cache
+def secret_patterns(path: Path = REDACT_FILE) -> tuple[SecretPattern, ...]:
+    """The patterns of `redact.toml`, in file order.
+
+    Raises:
+        RedactError: an item lacks a key, its pattern has no group `secret`, or does not compile.
+    """
+    patterns = []
+    for item in tomllib.loads(path.read_text(encoding="utf-8"))["secret"]:
+        where = f"{path.name} [{item.get('id', '?')}]"
+        try:
+            regex = re.compile(item["pattern"])
+            samples = tuple((sample["line"], sample["secret"]) for sample in item["match"])
+            pattern = SecretPattern(
+                item["id"], regex, tuple(item["keywords"]), samples, tuple(item.get("no_match", ()))
+            )
+        except KeyError as error:
+            raise RedactError(f"{where}: `{error.args[0]}` is missing") from None
+        except re.error as error:
+            raise RedactError(f"{where}: {error}") from None
+        if "secret" not in regex.groupindex:
+            raise RedactError(f"{where}: the pattern has no group `secret`")
+        patterns.append(pattern)
+    return tuple(patterns)
+
+
+def mask(text: str, *, key: bytes = _KEY) -> str:
+    """Text with each secret replaced by its kind and a keyed hash, such as `[hf-token:3fa2]`.
+
+    Equal secrets get equal masks within one process, so that a reader can still see that two lines hold the same one;
+    the key is random and never leaves the process, so that a mask can't be tested against guesses.
+    """
+    lowered = text.lower()
+    for pattern in secret_patterns():
+        if any(keyword in lowered for keyword in pattern.keywords):
+            text = _mask_one(pattern, text, key)
+    return text
+
+
+def _mask_one(pattern: SecretPattern, text: str, key: bytes) -> str:
+    def replace(found: re.Match[str]) -> str:
+        secret = found["secret"]
+        if _MASKED.match(secret):  # an earlier pattern masked it
+            return found[0]
+        digest = hashlib.blake2s(secret.encode("utf-8", "surrogatepass"), key=key, digest_size=2).hexdigest()
+        start, end = (position - found.start() for position in found.span("secret"))
+        return f"{found[0][:start]}[{pattern.id}:{digest}]{found[0][end:]}"
+
+    return pattern.regex.sub(replace, text)

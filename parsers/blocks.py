@@ -1,0 +1,171 @@
+"""What an assembled block says: its signals."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from parsers.lineformats import Message
+from parsers.multiline import Block, BlockKind, Place
+from parsers.records import ExceptionInfo, Frame, Known, Role, Signal
+from parsers.torch_elastic import parse_traceback
+
+Matcher = Callable[[str], list[tuple[Message, dict[str, str]]]]
+
+PLAIN_EXCEPTION = "py.exception"
+"""Signature of an uncaught exception that no message format knows."""
+
+_SHUTDOWN_LEADS = ("Exception ignored in", "--- Logging error ---", "Exception ignored on", "Error in atexit")
+_THREAD_LEAD = re.compile(r"^(?:Exception in thread |Exception in threading)")
+_WORKER_FRAME = re.compile(r"torch/utils/data/_utils/(?:worker|fetch|collate)\.py$")
+_CAUGHT_IN_WORKER = re.compile(r"Caught \w+ in (?:DataLoader|pin memory)")
+_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P<function>.+))?')
+_FATAL = re.compile(r"Fatal Python error: (?P<what>.+)")
+_BOX_FIELD = re.compile(r"^\s+(?P<name>time|host|rank|exitcode|error_file|traceback)\s*: ?(?P<value>.*)$")
+_BOX_ENTRY = re.compile(r"^\s*\[(?P<index>\d+)\]:\s*$")
+_BOX_RANK = re.compile(r"^(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
+_BOX_EXIT = re.compile(r"^(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_EXCEPTION_HEAD = re.compile(r"^\s*(?P<type>[A-Za-z_][\w.]*)(?:: |:$|$)")
+
+
+def block_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]:
+    """The signals of one block. Identity and time are the caller's to complete."""
+    if block.kind is BlockKind.BOX:
+        yield from _box_signals(block, match, source)
+    elif block.kind is BlockKind.FAULT:
+        yield from _fault_signals(block, match, source)
+    else:
+        info = parse_traceback(block.lines)
+        if info is not None:
+            yield exception_signal(info, match, source, _exception_place(block, info), lead=block.lead)
+
+
+def exception_signal(
+    info: ExceptionInfo, match: Matcher, source: int, place: Place, *, lead: str = "", text: str = ""
+) -> Signal:
+    """The signal of a traceback: role and kind by the first exception of its chain that a format knows.
+
+    A chain is judged by its beginning: what was raised while handling it does not change who failed. Only where the
+    beginning is of no known kind does a later link give the kind.
+    """
+    role, kind, layer, phase, signature = Role.ROOT, "python_exception", "software", None, PLAIN_EXCEPTION
+    fields: dict[str, str] = {}
+    links = [f"{info.root_type}: {info.root_message}"]
+    if (info.type, info.message) != (info.root_type, info.root_message):
+        links.append(f"{info.type}: {info.message}")
+    settled = False
+    for number, link in enumerate(links):
+        for message, found in match(link):
+            if message.role in {Role.CONTEXT, Role.IDENTITY, Role.PROGRESS, Role.PHASE, Role.STATE}:
+                continue
+            if number == 0 or message.role is Role.ROOT:
+                role, layer, phase, signature = message.role, message.layer, message.phase or phase, message.id
+                kind = message.kind or kind
+                fields.update(found)
+                settled = True
+            break
+        if settled:
+            break
+    fields["exception"] = info.root_type or info.type
+    worker = bool(_CAUGHT_IN_WORKER.search(info.message)) or any(_WORKER_FRAME.search(f.file) for f in info.frames)
+    if worker:
+        fields["worker"] = "1"
+        if kind == "python_exception" and role is Role.ROOT:
+            kind = "data_error"
+    if lead.startswith(_SHUTDOWN_LEADS):
+        role = Role.CONTEXT
+    elif _THREAD_LEAD.match(lead):
+        fields["thread"] = "1"
+    if lead:
+        fields["lead"] = lead[:200]
+    shown = text or f"{info.type}: {info.message}".split("\n", 1)[0]
+    if worker and info.root_type:
+        shown = f"{info.root_type}: {info.root_message}".split("\n", 1)[0]
+    return Signal(
+        signature, role, source, place.line, place.offset, shown[:4096], kind, layer, phase, fields=fields, exception=info
+    )
+
+
+def _exception_place(block: Block, info: ExceptionInfo) -> Place:
+    """The line of the root exception, where it can be found, else of the last line."""
+    for wanted in (info.root_type, info.type):
+        for body, place in zip(block.lines, block.places, strict=True):
+            head = _EXCEPTION_HEAD.match(body)
+            if wanted and head is not None and head["type"] == wanted:
+                return place
+    return block.places[-1]
+
+
+def _fault_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]:
+    first = block.lines[0]
+    fatal = _FATAL.search(first)
+    frames: list[Frame] = []
+    current = False
+    for body in block.lines[1:]:
+        if body.startswith("Current thread"):
+            current = True
+        elif body.startswith("Thread 0x"):
+            current = False
+        elif current and (found := _FRAME.match(body)):
+            frames.append(Frame(found["file"], int(found["line"]), (found["function"] or "").strip()))
+    frames.reverse()
+    what = fatal["what"].strip() if fatal else first
+    info = ExceptionInfo(f"Fatal Python error: {what}", "", tuple(frames), f"Fatal Python error: {what}", "")
+    for message, fields in match(first):
+        if message.kind is not None or message.role is not Role.CONTEXT:
+            yield Signal(
+                message.id, message.role, source, block.place.line, block.place.offset, first[:4096], message.kind,
+                message.layer, message.phase, fields=fields, exception=info,
+            )  # fmt: skip
+            return
+
+
+def _box_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]:
+    section = "other"
+    entry: dict[str, str] = {}
+    place = block.place
+    trace: list[str] = []
+    in_trace = False
+    for body, where in zip(block.lines, block.places, strict=True):
+        if body.startswith("Root Cause"):
+            section, in_trace = "root_cause", False
+            continue
+        if (found := _BOX_ENTRY.match(body)) or body.startswith(("-----", "Failures:")):
+            yield from _box_entry(entry, trace, section, place, match, source)
+            entry, trace, in_trace = {}, [], False
+            if found:
+                entry["index"] = found["index"]
+            continue
+        pair = _BOX_FIELD.match(body)
+        if pair and not in_trace:
+            name, value = pair["name"], pair["value"].strip()
+            in_trace = name == "traceback"
+            if name == "rank" and (found := _BOX_RANK.match(value)):
+                entry["rank"], entry["local_rank"] = found["rank"], found["local"]
+            elif name == "exitcode" and (found := _BOX_EXIT.match(value)):
+                entry["exit_code"], entry["pid"] = found["code"], found["pid"]
+                place = where
+            elif name == "traceback":
+                trace = [value]
+            else:
+                entry[name] = value
+        elif in_trace:
+            trace.append(body[2:] if body.startswith("  ") else body)
+    yield from _box_entry(entry, trace, section, place, match, source)
+
+
+def _box_entry(
+    entry: dict[str, str], trace: list[str], section: str, place: Place, match: Matcher, source: int
+) -> Iterator[Signal]:
+    if "exit_code" not in entry or "rank" not in entry:
+        return
+    fields = {**entry, "section": section}
+    text = f"rank {entry['rank']} exitcode {entry['exit_code']} (pid {entry.get('pid', '?')})"
+    signal = Signal("te.box", Role.EXIT, source, place.line, place.offset, text, fields=fields)
+    signal.rank_how = Known.EXIT
+    yield signal
+    info = parse_traceback(trace) if trace and trace[0].startswith("Traceback") else None
+    if info is not None:
+        told = exception_signal(info, match, source, place)
+        told.fields.update(box_rank=entry["rank"], box_time=entry.get("time", ""), box_host=entry.get("host", ""))
+        yield told

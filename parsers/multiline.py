@@ -1,0 +1,210 @@
+"""Puts blocks that span lines together: tracebacks, fault-handler dumps, torchelastic's summary box.
+
+Blocks of different streams may be interleaved line by line; the caller passes a key for the stream of each line (its
+launcher tag). Where lines carry no tag, blocks are told apart by their own grammar as far as that goes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Hashable
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from parsers.prefixes import Origin
+
+TRACEBACK_HEAD = "Traceback (most recent call last):"
+_CHAIN = (
+    "During handling of the above exception, another exception occurred:",
+    "The above exception was the direct cause of the following exception:",
+)
+# torch.utils.data and torch.multiprocessing put a worker's traceback into the message of the one they raise.
+_NESTED = re.compile(r"^(?:Original Traceback|-- Process \d+ terminated with the following error)")
+_EXCEPTION_LINE = re.compile(r"^[A-Za-z_][\w]*(?:\.[A-Za-z_][\w]*)*(?:: |:$|$)")
+_FATAL = re.compile(r"(?:^|\s)Fatal Python error: ")
+_DUMP_LINE = re.compile(
+    r'^(?:\s*$|Thread 0x|Current thread|  File "|Extension modules:|  <|  \.\.\.|Python runtime state|<no Python)'
+)
+_BOX_SECTION = re.compile(r"^\s*(?:Failures:|Root Cause \(first observed failure\):)\s*$")
+_BOX_BORDER = re.compile(r"^={20,}$")
+_BOX_LINE = re.compile(r"^(?:\s*$|\s{2,}\S|-{20,}$|\[\d+\]:\s*$|Failures:|Root Cause|\S+ FAILED$)")
+
+# A block is given up (kept as far as it came) after so many lines of others in between, or of its own.
+_MAX_FOREIGN = 400
+_MAX_LINES = 3000
+
+
+class BlockKind(StrEnum):
+    """What a block is."""
+
+    TRACEBACK = "traceback"
+    FAULT = "fault"
+    BOX = "box"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a line is: number from 1, byte offset."""
+
+    line: int
+    offset: int
+
+
+@dataclass(slots=True)
+class Block:
+    """A block as it grows; `lines` are bodies, prefixes stripped. `lead` is the stream's line just before it."""
+
+    kind: BlockKind
+    key: Hashable
+    place: Place
+    origin: Origin
+    lead: str
+    lines: list[str] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+    state: str = "frames"
+    foreign: int = 0
+
+    def add(self, body: str, place: Place) -> None:
+        self.lines.append(body)
+        self.places.append(place)
+
+
+class BlockAssembler:
+    """Feeds on lines in file order, gives back blocks as they end."""
+
+    def __init__(self) -> None:
+        self._open: dict[Hashable, list[Block]] = {}
+        self._last: dict[Hashable, str] = {}
+
+    @property
+    def busy(self) -> bool:
+        """Whether a block is open, so that the lines that follow are needed whatever they hold."""
+        return bool(self._open)
+
+    def feed(self, key: Hashable, origin: Origin, place: Place) -> tuple[bool, list[Block]]:
+        """Take one line; tells whether a block took it, and which blocks it ended."""
+        body = origin.body
+        ended: list[Block] = []
+        stack = self._open.get(key)
+        taken = False
+        if stack:
+            taken = self._continue(stack, body, origin, place, ended)
+        if not taken:
+            started = self._start(key, origin, place)
+            if started is not None:
+                self._open.setdefault(key, []).append(started)
+                taken = True
+        for other, blocks in list(self._open.items()):
+            if other != key:
+                for block in blocks:
+                    block.foreign += 1
+            ended.extend(block for block in blocks if block.foreign > _MAX_FOREIGN or len(block.lines) > _MAX_LINES)
+        self._drop(ended)
+        if body.strip():
+            self._last[key] = body
+        return taken, ended
+
+    def finish(self) -> list[Block]:
+        """The file has ended: every open block as it stands."""
+        ended = [block for blocks in self._open.values() for block in blocks]
+        self._open.clear()
+        return ended
+
+    def _drop(self, ended: list[Block]) -> None:
+        for block in ended:
+            stack = self._open.get(block.key)
+            if stack and block in stack:
+                stack.remove(block)
+                if not stack:
+                    del self._open[block.key]
+
+    def _start(self, key: Hashable, origin: Origin, place: Place) -> Block | None:
+        body = origin.body
+        lead = self._last.get(key, "")
+        if TRACEBACK_HEAD in body and not body.lstrip().startswith("traceback :"):
+            before, _, _ = body.partition(TRACEBACK_HEAD)
+            block = Block(BlockKind.TRACEBACK, key, place, origin, before.strip() or lead)
+            block.add(TRACEBACK_HEAD, place)
+            return block
+        if _FATAL.search(body):
+            block = Block(BlockKind.FAULT, key, place, origin, lead)
+            block.add(body, place)
+            return block
+        if _BOX_SECTION.match(body):
+            block = Block(BlockKind.BOX, key, place, origin, lead)
+            block.add(body.strip(), place)
+            return block
+        return None
+
+    def _continue(
+        self, stack: list[Block], body: str, origin: Origin, place: Place, ended: list[Block]
+    ) -> bool:
+        for block in reversed(list(stack)):
+            if block.kind is BlockKind.BOX:
+                taken, over = _box_takes(block, body, place)
+            elif block.kind is BlockKind.FAULT:
+                taken, over = _fault_takes(block, body, place)
+            else:
+                taken, over = _traceback_takes(block, body, origin, place)
+            if over:
+                ended.append(block)
+            if taken:
+                return True
+        return False
+
+
+def _box_takes(block: Block, body: str, place: Place) -> tuple[bool, bool]:
+    if _BOX_BORDER.match(body.strip()):
+        return True, True
+    if not _BOX_LINE.match(body):
+        block.foreign += 1
+        return False, False
+    block.add(body, place)
+    return True, False
+
+
+def _fault_takes(block: Block, body: str, place: Place) -> tuple[bool, bool]:
+    if _DUMP_LINE.match(body):
+        block.add(body, place)
+        return True, body.startswith("Extension modules:")
+    block.foreign += 1
+    return False, block.foreign > 2  # noqa: PLR2004 - a line of another writer may stand between
+
+
+def _traceback_takes(block: Block, body: str, origin: Origin, place: Place) -> tuple[bool, bool]:
+    if block.state == "frames":
+        return _frames_take(block, body, origin, place)
+    stripped = body.strip()
+    if not stripped:
+        block.foreign += 1
+        return True, block.foreign > 3  # noqa: PLR2004 - a chain has one blank line between its parts
+    if stripped in _CHAIN:
+        block.state = "chain"
+        block.add(stripped, place)
+        return True, False
+    nested = _NESTED.match(stripped)
+    if TRACEBACK_HEAD in body and (block.state == "chain" or nested):
+        block.state = "frames"
+        block.foreign = 0
+        block.add(body if nested else TRACEBACK_HEAD, place)
+        return True, False
+    if nested:
+        block.state = "chain"
+        block.add(body, place)
+        return True, False
+    return False, True
+
+
+def _frames_take(block: Block, body: str, origin: Origin, place: Place) -> tuple[bool, bool]:
+    if not body.strip() or body[0] in " \t|+":
+        block.add(body, place)
+        return True, False
+    own_record = origin.stamp is not None or origin.level is not None
+    was_record = block.origin.stamp is not None or block.origin.level is not None
+    if TRACEBACK_HEAD not in body and _EXCEPTION_LINE.match(body) and (was_record or not own_record):
+        block.add(body, place)
+        block.state = "after"
+        block.foreign = 0
+        return True, False
+    block.foreign += 1
+    return False, False

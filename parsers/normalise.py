@@ -1,0 +1,388 @@
+"""Every line of every text log becomes a row of `EVENT_SCHEMA`.
+
+The second of the two stages. Triage runs over the same bytes, so that the signals, and with them the verdict, are
+those of triage alone; here they also name the `signature` of their lines. Work is done on columns, a chunk at a
+time; memory does not grow with the logs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice
+from typing import Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow as pa
+
+from parsers import kernel
+from parsers.chunks import CHUNK_SIZE, HEAD_WINDOW, SLACK, Chunk, Packer, Piece, body_column, polars_series
+from parsers.kernel import Bools, Bytes, Ints, Stamps
+from parsers.records import Signal, Source
+from parsers.schema import EVENT_SCHEMA
+
+OpenChunks: TypeAlias = Callable[[Source], Iterator[bytes]]
+"""The decompressed bytes of a source in blocks of any size. Called again where they are needed a second time."""
+
+SRUN_LABEL = "srun-label"
+"""Layout of sources each of whose lines begins with the task number that `srun -l` prints."""
+
+_PROBED_SOURCES = 64
+_PROBED_BYTES = 64 << 10
+_OWN, _INHERITED, _BOUNDED, _NONE = range(4)
+_QUALITIES = pa.array(["own", "inherited", "bounded", "none"])
+
+
+class Triage(Protocol):
+    """What finds the signals of one source (`parsers.triage.LogTriage`)."""
+
+    @property
+    def signals(self) -> list[Signal]:
+        """Signals so far; all of them after `finish`."""
+
+    def feed(self, chunk: bytes, /) -> None:
+        """Take the next bytes of the source."""
+
+    def finish(self) -> object:
+        """The source has ended."""
+
+
+TriageFactory: TypeAlias = Callable[[Source], Triage]
+
+
+@dataclass(slots=True)
+class RowStats:
+    """What was read and what had to be changed to make text of it."""
+
+    files: int = 0
+    bytes: int = 0
+    lines: int = 0
+    rows: int = 0
+    cut_lines: int = 0
+    undecodable_lines: int = 0
+    nul_bytes: int = 0
+
+
+class Normalisation:
+    """Iterate it once for the record batches; `signals`, `triages` and `stats` are complete afterwards.
+
+    Batches have `EVENT_SCHEMA`; rows are in the order of the sources, then of the lines. The rows depend neither on
+    how the reader cuts blocks nor on the chunk size.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source],
+        open_chunks: OpenChunks,
+        triage_factory: TriageFactory | None = None,
+        *,
+        chunk_size: int = CHUNK_SIZE,
+    ) -> None:
+        self.stats = RowStats()
+        self.signals: list[Signal] = []
+        self.triages: list[Triage] = []
+        self._sources = sources
+        self._open = open_chunks
+        self._triage_factory = triage_factory
+        self._packer = Packer(chunk_size)
+        self._clock = _Clock(sources, open_chunks)
+        self._marks: dict[int, dict[int, str]] = {}
+
+    def __iter__(self) -> Iterator[pa.RecordBatch]:
+        for source in self._sources:
+            self.stats.files += 1
+            self._packer.begin(source)
+            for block in self._blocks(source):
+                yield from map(self._batch, self._packer.feed(block))
+            yield from map(self._batch, self._packer.end())
+        yield from map(self._batch, self._packer.flush())
+
+    def _blocks(self, source: Source) -> Iterator[bytes]:
+        """The source's blocks, after triage has seen all of them: what it learns at the end may mark an early line."""
+        blocks = self._open(source)
+        if self._triage_factory is None:
+            return blocks
+        triage = self._triage_factory(source)
+        first = list(islice(blocks, 2))
+        for block in chain(first, blocks):
+            triage.feed(block)
+        triage.finish()
+        self.triages.append(triage)
+        self.signals.extend(triage.signals)
+        marks = self._marks[source.index] = {}
+        for signal in triage.signals:
+            marks.setdefault(signal.line, signal.signature)
+        return iter(first) if len(first) < 2 else self._open(source)  # noqa: PLR2004 - one block is all of it
+
+    def _batch(self, chunk: Chunk) -> pa.RecordBatch:
+        data = np.frombuffer(chunk.data, np.uint8)
+        lines, colons = kernel.scan(data, chunk.size)
+        layout = _Layout.of(chunk.pieces, lines.starts)
+        stamps = kernel.read_stamps(data, lines, colons)
+        ts, quality = self._clock.times(chunk.pieces, layout, stamps)
+        text = body_column(chunk, data, lines)
+        sources = [piece.source for piece in chunk.pieces]
+        labelled = layout.spread([source.layout == SRUN_LABEL for source in sources]).astype(np.bool_)
+        tags = _read_tags(text.column, data, lines.starts, labelled)
+        columns = {
+            "ts": ts,
+            "ts_quality": pa.DictionaryArray.from_arrays(pa.array(quality), _QUALITIES),
+            "host": layout.words([source.host for source in sources], pa.int32()),
+            "rank": layout.numbers([source.rank for source in sources], tags.rows, tags.rank),
+            "local_rank": layout.numbers([source.local_rank for source in sources], tags.rows, tags.local_rank),
+            "attempt": pa.array(layout.spread([source.attempt or 0 for source in sources]).astype(np.int32)),
+            "stream": layout.words([source.stream for source in sources], pa.int8(), tags.rows, tags.stream),
+            "severity": pa.array(_severities(text.column, stamps)),
+            "logger": _loggers(text.column, stamps.row),
+            "body": text.column,
+            "signature": self._signatures(chunk.pieces, layout),
+            "path": layout.words([source.path for source in sources], pa.int32()),
+            "offset": pa.array(layout.offsets),
+            "line": pa.array(layout.lines),
+        }
+        self._count(layout.rows, text.undecodable, text.nuls)
+        return pa.RecordBatch.from_arrays([columns[name] for name in EVENT_SCHEMA.names], schema=EVENT_SCHEMA)
+
+    def _count(self, rows: int, undecodable: int, nuls: int) -> None:
+        read = self._packer.stats
+        self.stats.bytes, self.stats.lines, self.stats.cut_lines = read.bytes, read.lines, read.cut_lines
+        self.stats.rows += rows
+        self.stats.undecodable_lines += undecodable
+        self.stats.nul_bytes += nuls
+
+    def _signatures(self, pieces: Sequence[Piece], layout: _Layout) -> pa.DictionaryArray:
+        rows: list[int] = []
+        words: list[str | None] = []
+        bounds = [*layout.heads.tolist(), layout.rows]
+        for piece, head, end in zip(pieces, bounds, bounds[1:], strict=False):
+            last = piece.first_line + end - head
+            found = [line for line in self._marks.get(piece.source.index, ()) if piece.first_line <= line < last]
+            rows += [head + line - piece.first_line for line in found]
+            words += [self._marks[piece.source.index][line] for line in found]
+        return layout.words([None] * len(pieces), pa.int32(), np.array(rows, np.int64), words)
+
+
+def normalise(
+    sources: Sequence[Source],
+    open_chunks: OpenChunks,
+    triage_factory: TriageFactory | None = None,
+    *,
+    chunk_size: int = CHUNK_SIZE,
+) -> Normalisation:
+    """Rows of all lines of `sources`, and the signals that `triage_factory`'s readers find in them.
+
+    `open_chunks` is called twice for a source of more than one block if there is a triage. Its errors are not caught.
+    """
+    return Normalisation(sources, open_chunks, triage_factory, chunk_size=chunk_size)
+
+
+@dataclass(frozen=True, slots=True)
+class _Layout:
+    """Which rows are of which piece, and where each row is in its source."""
+
+    rows: int
+    heads: Ints
+    counts: Ints
+    offsets: Ints
+    lines: Ints
+
+    @classmethod
+    def of(cls, pieces: Sequence[Piece], starts: Ints) -> _Layout:
+        rows = len(starts)
+        heads = np.searchsorted(starts, np.array([piece.start for piece in pieces], np.int64)).astype(np.int64)
+        counts = np.diff(np.append(heads, rows))
+        shift = np.array([piece.offset - piece.start for piece in pieces], np.int64)
+        first = np.array([piece.first_line for piece in pieces], np.int64) - heads
+        return cls(rows, heads, counts, starts + np.repeat(shift, counts), np.arange(rows) + np.repeat(first, counts))
+
+    def spread(self, values: Sequence[int]) -> Ints:
+        """A value a piece as a value a row."""
+        return np.repeat(np.array(values, np.int64), self.counts)
+
+    def numbers(self, values: Sequence[int | None], rows: Ints, own: pl.Series) -> pa.Array:
+        """A number a piece, those of some rows replaced where `own` has one; int32."""
+        column = self.spread([-1 if value is None else value for value in values]).astype(np.int32)
+        told = own.is_not_null().to_numpy()
+        column[rows[told]] = own.drop_nulls().to_numpy()
+        return pa.array(column, mask=column < 0)
+
+    def words(
+        self, values: Sequence[str | None], index: pa.DataType, rows: Ints | None = None, own: Sequence[str | None] = ()
+    ) -> pa.DictionaryArray:
+        """A word a piece, those of some rows replaced where `own` has one."""
+        codes: dict[str | None, int] = {None: -1}
+        column = self.spread([codes.setdefault(value, len(codes) - 1) for value in values])
+        if rows is not None and len(rows):
+            replaced = np.array([codes.setdefault(value, len(codes) - 1) for value in own], np.int64)
+            column[rows[replaced >= 0]] = replaced[replaced >= 0]
+        dictionary = pa.array([word for word in codes if word is not None], pa.string())
+        indices = pa.array(column, mask=column < 0).cast(index)
+        return pa.DictionaryArray.from_arrays(indices, dictionary)
+
+
+class _Clock:
+    """Gives each row a time; remembers what the next chunk needs of the source that goes on in it."""
+
+    def __init__(self, sources: Sequence[Source], open_chunks: OpenChunks) -> None:
+        self._sources = sources
+        self._open = open_chunks
+        self._stamp: int | None = None
+        self._reference: int | None = None
+        self._job_reference: int | None = None
+        self._probed = False
+
+    def times(self, pieces: Sequence[Piece], layout: _Layout, stamps: Stamps) -> tuple[pa.Array, npt.NDArray[np.int8]]:
+        """Times and how they are known: forward within a source, backward only from a stamp in its head window."""
+        firsts = [number for number, piece in enumerate(pieces) if piece.begins or number == 0]
+        heads = layout.heads[firsts]
+        fresh = np.array([pieces[number].begins for number in firsts])
+        run = np.searchsorted(heads, stamps.row, side="right") - 1
+        early = fresh[run] & (layout.offsets[stamps.row] < HEAD_WINDOW)
+        rows, ns, kept = self._complete(stamps, run, early, [pieces[number].source for number in firsts], fresh)
+        own = np.zeros(layout.rows, np.bool_)
+        own[rows] = True
+        values = np.zeros(layout.rows, np.int64)
+        values[rows] = ns
+        # The row whose stamp a row has: the last stamped one above it, if that is of the same source.
+        origin = np.maximum.accumulate(np.where(own, np.arange(layout.rows), -1))
+        counts = np.diff(np.append(heads, layout.rows))
+        known = origin >= np.repeat(heads, counts)
+        quality = np.where(own, _OWN, np.where(known, _INHERITED, _NONE)).astype(np.int8)
+        front = np.zeros(len(heads), np.int64)
+        front_quality = np.full(len(heads), _NONE, np.int8)
+        bound, first = np.unique(run[kept][early[kept]], return_index=True)
+        front[bound] = ns[early[kept]][first]
+        front_quality[bound] = _BOUNDED
+        if not fresh[0] and self._stamp is not None:
+            front[0], front_quality[0] = self._stamp, _INHERITED
+        values = np.where(known, values[origin], np.repeat(front, counts))
+        quality = np.where(known, quality, np.repeat(front_quality, counts))
+        self._stamp = int(values[-1]) if quality[-1] in (_OWN, _INHERITED) else None
+        return pa.array(values, mask=quality == _NONE).cast(pa.timestamp("ns", "UTC")), quality
+
+    def _complete(
+        self, stamps: Stamps, run: Ints, early: Bools, sources: Sequence[Source], fresh: Bools
+    ) -> tuple[Ints, Ints, Bools]:
+        """Rows and ns of the stamps, completed with the year; and which of `stamps` could be."""
+        reference: list[int | None] = [None] * len(sources)
+        dated, first = np.unique(run[stamps.dated & early], return_index=True)
+        for number, ns in zip(dated.tolist(), stamps.ns[stamps.dated & early][first].tolist(), strict=True):
+            reference[number] = ns
+        if not fresh[0]:
+            reference[0] = self._reference
+        for number in np.unique(run[~stamps.dated]).tolist():
+            if reference[number] is None:
+                reference[number] = self._fallback(sources[number])
+        self._reference = reference[-1]
+        if stamps.dated.all():
+            return stamps.row, stamps.ns, np.ones(len(stamps.row), np.bool_)
+        has = np.array([ns is not None for ns in reference])
+        values = np.array([ns or 0 for ns in reference], np.int64)
+        ns = stamps.ns.copy()
+        short = ~stamps.dated
+        ns[short] = kernel.with_year(ns[short], values[run[short]])
+        kept = stamps.dated | has[run]
+        return stamps.row[kept], ns[kept], kept
+
+    def _fallback(self, source: Source) -> int | None:
+        """What tells the year of a source without a dated line in its head: those of the job, else when it was written."""
+        if not self._probed:
+            self._probed = True
+            self._job_reference = next(filter(None, map(self._first_dated, self._sources[:_PROBED_SOURCES])), None)
+        return self._job_reference if self._job_reference is not None else source.mtime_ns
+
+    def _first_dated(self, source: Source) -> int | None:
+        head = b""
+        for block in self._open(source):
+            head += block[:_PROBED_BYTES]
+            if len(head) >= _PROBED_BYTES:
+                break
+        head = head[:_PROBED_BYTES] + b"\n"
+        data = np.frombuffer(head + bytes(SLACK), np.uint8)
+        stamps = kernel.read_stamps(data, *kernel.scan(data, len(head)))
+        dated = stamps.ns[stamps.dated]
+        return int(dated[0]) if len(dated) else None
+
+
+@dataclass(frozen=True, slots=True)
+class _Tags:
+    """What launcher tags say, for the rows that have one."""
+
+    rows: Ints
+    rank: pl.Series
+    local_rank: pl.Series
+    stream: list[str | None]
+
+
+_WHEN = r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})?"
+_TAG = (
+    rf"^(?:{_WHEN}\[(?:[\w@.-]+,)?(?P<mpi>\d{{1,7}})\]<(?P<stream>stdout|stderr|stddiag)>:"  # mpirun, horovodrun
+    r'|<(?P<xml>stdout|stderr) rank="(?P<prrte>\d{1,7})">'
+    r"|\[rank(?P<rank>\d{1,7})\]:"
+    r"|\[[A-Za-z_][\w.-]{0,40}?(?P<local>\d{1,5})\]: ?(?:\[rank(?P<nested>\d{1,7})\]:)?"  # torchrun --tee: role, local rank
+    r"|(?P<label> *\d{1,7}): )"
+)
+_LABEL_BYTES = np.isin(np.arange(256), np.frombuffer(b" 0123456789", np.uint8))
+
+
+def _read_tags(column: pa.Array, data: Bytes, starts: Ints, labelled: Bools) -> _Tags:
+    """Ranks and streams from the tags at the front of the lines, looked for where a line begins like one."""
+    first, second = data[starts], data[starts + 1]
+    letter = ((second | 32) - np.uint8(97)) < 26
+    numbered = ((second - np.uint8(48)) < 10) & (data[starts + 5] != ord("-"))  # [2026-…] is a stamp
+    likely = ((first == ord("[")) & (letter | numbered)) | ((first == ord("<")) & (second == ord("s")))
+    likely |= (data[starts + 24] == ord("[")) & (data[starts + 3] == ord(" ")) & (data[starts + 7] == ord(" "))
+    likely |= labelled & _LABEL_BYTES[first]
+    rows = np.flatnonzero(likely)
+    found = polars_series(column.take(pa.array(rows))).str.extract_groups(_TAG).struct
+    number = {name: found.field(name).cast(pl.Int32) for name in ("mpi", "prrte", "rank", "local", "nested")}
+    label = found.field("label").str.strip_chars(" ").cast(pl.Int32)
+    # A number and a colon are a label only where the source says so.
+    label = label.set(pl.Series(~labelled[rows]), None) if len(rows) else label
+    rank = number["mpi"]
+    for other in (number["prrte"], number["rank"], number["nested"], label):
+        rank = rank.zip_with(rank.is_not_null(), other)
+    stream = found.field("stream").zip_with(found.field("stream").is_not_null(), found.field("xml"))
+    return _Tags(rows, rank, number["local"], stream.to_list())
+
+
+_HEAD_CHARACTERS = 160
+"""A level or a logger is named within so many characters, or it is part of the message."""
+_LEVEL = (
+    r"((?-u:\b)(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)(?-u:\b)"
+    r'|"(?:level|lvl|severity|levelname)": ?"[A-Za-z]+|^[a-z]{2,20}: (?:error|warning|fatal|info|debug):)'
+)
+_SEVERITY = {
+    "trace": 1, "debug": 5, "info": 9, "notice": 10, "warn": 13, "warning": 13, "error": 17, "critical": 21,
+    "fatal": 21,
+}  # fmt: skip
+_LETTERS = np.zeros(256, np.int8)
+_LETTERS[list(b"VIWEFC")] = (5, 9, 13, 17, 21, 21)
+_WORDS = re.compile(r"[A-Za-z]+")
+_LOGGER = (
+    r'(?:- |"(?:logger|name)": ?"| |\[)([A-Za-z_][\w./-]{1,80})'
+    r'(?: - |", |:\d+(?::\w+)?\])'
+)
+
+
+def _severities(column: pa.Array, stamps: Stamps) -> npt.NDArray[np.int8]:
+    """OpenTelemetry's number of each line's level; 0 where the line names none."""
+    words = polars_series(column).str.slice(0, _HEAD_CHARACTERS).str.extract(_LEVEL).to_arrow().dictionary_encode()
+    names = [_WORDS.findall(word)[-1].lower() for word in words.dictionary.to_pylist()]
+    levels = np.array([*(_SEVERITY.get(name, 0) for name in names), 0], np.int8)
+    severity = levels[words.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)]
+    lettered = stamps.letter > 0
+    severity[stamps.row[lettered]] = _LETTERS[stamps.letter[lettered]]
+    return severity
+
+
+def _loggers(column: pa.Array, stamped: Ints) -> pa.DictionaryArray:
+    """The logger that a stamped line names, or its source file (c10, glog, DeepSpeed)."""
+    heads = polars_series(column.take(pa.array(stamped))).str.slice(0, _HEAD_CHARACTERS)
+    words = heads.str.extract(_LOGGER).to_arrow().dictionary_encode()
+    codes = np.full(len(column), -1, np.int32)
+    codes[stamped] = words.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), words.dictionary.cast(pa.string()))

@@ -1,0 +1,462 @@
+"""Strips what launchers, collectors and loggers put in front of a line, and keeps what it tells.
+
+Prefixes are data: the `[[prefix]]` items of `formats/*.toml`. They are tried from outside to inside, in file order at
+each position, until none matches. JSON records (docker's, and those of common JSON formatters) are the one form that
+needs code.
+
+Keys of a prefix's `tags` with a meaning of their own; all others are constants copied to the line:
+
+- `rank_how`: a value of `Known` for the ranks that this prefix gives (default: line prefix);
+- `only = "start"`: matches at the very start of a line only (a bare number is a task label nowhere else).
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from itertools import accumulate, groupby, islice
+from typing import Final, NamedTuple
+
+from parsers.lineformats import Format, FormatError, Prefix
+from parsers.records import Known, Stamp
+from parsers.timestamps import StampContext, read_stamp
+
+MAX_LAYERS: Final = 10
+_MAX_JSON: Final = 1 << 20
+_MAX_CHAINS: Final = 512
+_MAX_DIGITS: Final = 9
+_MAX_HOST: Final = 255
+_NUMBERS: Final = frozenset({"local_rank", "pid", "attempt"})
+_TEXTS: Final = frozenset({"host", "stream", "level", "logger"})
+_CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
+_GROUP: Final = re.compile(r"\(\?P<\w+>")
+_LABEL: Final = re.compile(r"(?:P\d{1,4} )? {0,4}\d{1,5}:(?: |$)")
+# Words that programs number in brackets as torchrun does its roles; none of them is a process.
+_NOT_ROLES: Final = frozenset(
+    """batch block bucket chunk cuda cycle device dp ep epoch expert fold gpu group head it item iter iteration job
+    layer level line loop node part pass phase pp rank request round run sample seed shard split stage step test
+    thread tp trial try update""".split()
+)
+
+
+@dataclass(slots=True)
+class Origin:
+    """What the prefixes of one line tell, and the line without them.
+
+    `start` is the index of `body` in the line, 0 where the body was unescaped from JSON. `rank` is global, and
+    `rank_how` is TAG for a launcher's own numbering, PREFIX for what the process printed. The outermost prefix that
+    gives a field wins, but for `level` and `logger`, where the innermost does. `level` is as printed (`E`, `WARN`,
+    `err`, a kernel priority digit). `tags` holds all else: `task`, `het`, `pod`, `container`, `actor`, `ip`, `tid`,
+    `role`, `gpu`, `step`, `label` …; `conflict_rank` is an inner rank that differs from the outer, `inner_ts` a second
+    stamp as printed. A body has line breaks only where a JSON record carried a traceback.
+    """
+
+    body: str
+    start: int = 0
+    rank: int | None = None
+    rank_how: Known = Known.NONE
+    local_rank: int | None = None
+    host: str | None = None
+    pid: int | None = None
+    stream: str | None = None
+    level: str | None = None
+    logger: str | None = None
+    stamp: Stamp | None = None
+    attempt: int | None = None
+    tags: dict[str, str] = field(default_factory=dict)
+
+
+class _Slot(NamedTuple):
+    """One group of a pattern: what it names, the form of a stamp, how a rank is known."""
+
+    name: str
+    form: str = "iso"
+    how: Known = Known.PREFIX
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Rule:
+    """A prefix made ready: `source` without anchor and group names, `matcher` without groups, a slot for each group."""
+
+    prefix: Prefix
+    source: str
+    matcher: re.Pattern[str]
+    slots: tuple[_Slot, ...]
+    constants: tuple[tuple[str, str], ...]
+    start_only: bool
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Chain:
+    """Rules that stripped a line one after the other, as one pattern."""
+
+    regex: re.Pattern[str]
+    slots: tuple[_Slot, ...]
+    rules: tuple[_Rule, ...]
+    constants: tuple[tuple[str, str], ...]
+    role: int | None
+    """index of the group that holds a torchrun role"""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Fork:
+    """All rules that can match at a character, in order, as alternatives of one pattern.
+
+    An empty group closes each alternative: `lastindex` tells which it was, and the rule's own groups are before it.
+    """
+
+    regex: re.Pattern[str]
+    rules: Mapping[int, _Rule]
+
+
+def looks_labelled(lines: Iterable[str]) -> bool:
+    """Whether `srun --label` wrote these lines: nearly all that are not empty begin with a number and a colon.
+
+    Pass the first some hundred lines of a file. The batch script's own lines, and those of srun itself, have no
+    label, hence the tolerance.
+    """
+    seen = labelled = 0
+    for line in islice((line for line in lines if line.strip()), 400):
+        seen += 1
+        labelled += _LABEL.match(line) is not None
+    return labelled * 2 > seen
+
+
+class PrefixStripper:
+    """Strips the prefixes of lines that come from one source.
+
+    Lines may come in any order: what `strip` returns depends on the line alone. What was seen before only decides
+    what is tried first.
+    """
+
+    def __init__(
+        self,
+        formats: Iterable[Format],
+        context: StampContext,
+        *,
+        labelled: bool = True,
+        hosts: Iterable[str] = (),
+    ) -> None:
+        """Make the prefixes of `formats` ready, in their order.
+
+        Args:
+            formats: those of `load_formats()`; messages are not used.
+            context: completes stamps.
+            labelled: False where no `srun --label` wrote the file, so that a leading number is text.
+            hosts: names of the job's nodes or pods; only these are stripped in the forms `name: ` and `[name] `,
+                which have no mark of their own (pdsh, wrappers of `kubectl logs`).
+
+        Raises:
+            FormatError: a pattern does not compile, or `rank_how` is no value of `Known`.
+        """
+        self._context = context
+        self._hosts = frozenset(hosts)
+        rules = (_rule(prefix) for fmt in formats for prefix in fmt.prefixes)
+        self._rules = tuple(rule for rule in rules if labelled or not rule.start_only)
+        self._outer: dict[str, _Fork | None] = {}
+        self._inner: dict[str, _Fork | None] = {}
+        self._chains: dict[str, _Chain] = {}
+        self._built: dict[tuple[_Rule, ...], _Chain] = {}
+
+    def strip(self, line: str) -> Origin:
+        """Take the prefixes off a line. Never raises on what a line holds."""
+        if "\x1b" in line:
+            clean = _CONTROL.sub("", line)
+            origin = self._strip(clean)
+            if origin.start and line.endswith(origin.body):
+                origin.start = len(line) - len(origin.body)
+            return origin
+        return self._strip(line)
+
+    def _strip(self, line: str) -> Origin:
+        origin = Origin(line)
+        position = 0
+        applied: tuple[_Rule, ...] = ()
+        chain = self._chains.get(line[:2])
+        if chain is not None and (found := chain.regex.match(line)) is not None:
+            groups = found.groups()
+            if chain.role is None or not _refused(groups[chain.role]):
+                self._absorb(origin, chain.slots, groups, chain.constants)
+                position = found.end()
+                applied = chain.rules
+        patterns_only = True
+        while position < len(line) and len(applied) < MAX_LAYERS:
+            if line[position] == "{" and (inner := self._json(origin, line, position)) is not None:
+                return inner
+            if self._hosts and (end := self._host(origin, line, position)):
+                position, patterns_only = end, False
+                continue
+            step = self._step(origin, line, position)
+            if step is None:
+                break
+            rule, position = step
+            applied = (*applied, rule)
+        if patterns_only and applied and (chain is None or chain.rules != applied):
+            self._remember(line[:2], applied)
+        if position:
+            origin.body, origin.start = line[position:], position
+        return origin
+
+    def _step(self, origin: Origin, line: str, position: int) -> tuple[_Rule, int] | None:
+        """Strip one prefix: the rule and the index after it, or None if there is none."""
+        forks = self._inner if position else self._outer
+        letter = line[position]
+        try:
+            fork = forks[letter]
+        except KeyError:
+            if len(forks) >= _MAX_CHAINS:
+                forks.clear()
+            fork = forks[letter] = self._fork(letter, at_start=not position)
+        if fork is None or (found := fork.regex.match(line, position)) is None or found.end() == position:
+            return None
+        index = found.lastindex or 0
+        rule = fork.rules[index]
+        groups = found.groups()[index - 1 - len(rule.slots) : index - 1]
+        if any(slot.name == "role" and _refused(value) for slot, value in zip(rule.slots, groups, strict=True)):
+            return None
+        self._absorb(origin, rule.slots, groups, rule.constants)
+        return rule, found.end()
+
+    def _fork(self, letter: str, *, at_start: bool) -> _Fork | None:
+        rules = [
+            rule
+            for rule in self._rules
+            if (not rule.prefix.starts or letter in rule.prefix.starts) and (at_start or not rule.start_only)
+        ]
+        ends = accumulate(len(rule.slots) + 1 for rule in rules)
+        # Alternatives that begin with the same literal stand together: `re` then tests it once for all of them.
+        literal = f"(?:{re.escape(letter)}"
+        runs = groupby(rules, key=lambda rule: rule.source.startswith(literal))
+        source = "|".join(f"(?:{'|'.join(f'{rule.source}()' for rule in run)})" for _, run in runs)
+        return _Fork(re.compile(source), dict(zip(ends, rules, strict=True))) if rules else None
+
+    def _remember(self, key: str, rules: tuple[_Rule, ...]) -> None:
+        if len(self._chains) >= _MAX_CHAINS:
+            self._chains.clear()
+        chain = self._built.get(rules)
+        if chain is None:
+            if len(self._built) >= _MAX_CHAINS:
+                self._built.clear()
+            chain = self._built[rules] = _link(rules, self._rules)
+        self._chains[key] = chain
+
+    def _host(self, origin: Origin, line: str, position: int) -> int:
+        """The index after `name: ` or `[name] ` if a known host is named there, else 0."""
+        bracket = line[position] == "["
+        start, close = (position + 1, "]") if bracket else (position, ":")
+        end = line.find(close, start, start + _MAX_HOST)
+        if end < 0 or line[start:end] not in self._hosts:
+            return 0
+        rest = end + 1
+        rest += bracket and line.startswith(":", rest)
+        if not line.startswith((" ", "\t"), rest):
+            return 0
+        if origin.host is None:
+            origin.host = line[start:end]
+        return rest + 1
+
+    def _absorb(
+        self,
+        origin: Origin,
+        slots: tuple[_Slot, ...],
+        groups: Iterable[str | None],
+        constants: Iterable[tuple[str, str]] = (),
+    ) -> None:
+        for (name, form, how), value in zip(slots, groups, strict=True):
+            if value is None:
+                continue
+            if name == "level":
+                origin.level = value
+            elif name == "logger":
+                origin.logger = value
+            elif name == "ts":
+                self._set_stamp(origin, read_stamp(form, value, self._context), value)
+            elif name == "rank":
+                _set_rank(origin, value, how)
+            elif name in _NUMBERS:
+                if getattr(origin, name) is None:
+                    setattr(origin, name, _number(value))
+            elif name in _TEXTS:
+                if getattr(origin, name) is None:
+                    setattr(origin, name, value)
+            else:
+                origin.tags.setdefault(name, value)
+        for name, value in constants:
+            if name in _TEXTS:
+                setattr(origin, name, getattr(origin, name) or value)
+            else:
+                origin.tags.setdefault(name, value)
+
+    def _set_stamp(self, origin: Origin, stamp: Stamp | None, text: str) -> None:
+        """The outer stamp wins: it is on every line of the file, and of one clock. A wall clock beats time since boot."""
+        if stamp is None:
+            return
+        if origin.stamp is None or (origin.stamp.boot and not stamp.boot):
+            origin.stamp = stamp
+        else:
+            origin.tags.setdefault("inner_ts", text)
+
+    def _json(self, origin: Origin, line: str, position: int) -> Origin | None:
+        """Strip a line whose rest is a JSON record; None if it is not one."""
+        text = line[position:] if position else line
+        if len(text) > _MAX_JSON or text[1:3].lstrip()[:1] != '"' or not text.rstrip().endswith("}"):
+            return None
+        try:
+            raw = json.loads(text)
+        except (ValueError, RecursionError):
+            return None
+        fields = _unwrap(raw) if isinstance(raw, dict) else None
+        if fields is None:
+            return None
+        inner = self._strip(_CONTROL.sub("", fields.pop("body")))
+        for name in ("level", "logger"):
+            if getattr(inner, name) is not None:
+                fields.pop(name, None)
+        stamp = fields.pop("ts", None)
+        if stamp is not None:
+            form = "epoch" if stamp.replace(".", "", 1).isdecimal() else "iso"
+            self._set_stamp(origin, read_stamp(form, stamp, self._context), stamp)
+        self._absorb(origin, tuple(map(_Slot, fields)), fields.values())
+        return _merge(origin, inner)
+
+
+def _rule(prefix: Prefix) -> _Rule:
+    tags = dict(prefix.tags)
+    try:
+        how = Known(tags.pop("rank_how", Known.PREFIX))
+    except ValueError:
+        raise FormatError(f"{prefix.origin}: rank_how is not one of {', '.join(Known)}") from None
+    start_only = tags.pop("only", "") == "start"
+    pattern = prefix.pattern.removeprefix("^")
+    source, bare = (f"(?:{_GROUP.sub(group, pattern)})" for group in ("(", "(?:"))
+    try:
+        named, matcher = re.compile(prefix.pattern), re.compile(bare)
+        re.compile(f"(?:){source}")
+    except re.error as error:
+        raise FormatError(f"{prefix.origin}: the pattern does not compile: {error}") from None
+    if matcher.groups:
+        raise FormatError(f"{prefix.origin}: a group has no name: write `(?:`")
+    slots = tuple(_Slot(name, prefix.stamp or "iso", how) for name in named.groupindex)
+    return _Rule(prefix, source, matcher, slots, tuple(tags.items()), start_only)
+
+
+def _link(rules: tuple[_Rule, ...], every: tuple[_Rule, ...]) -> _Chain:
+    """Chain rules into one pattern that matches where stripping one by one would take the same way.
+
+    Each rule is atomic, as it is when stripped alone. A rule that comes earlier in the order and has a sample that
+    this one matches too is a rival with the right of way: it must not match there.
+    """
+    parts = []
+    for number, rule in enumerate(rules):
+        rivals = [
+            other.matcher.pattern
+            for other in every[: every.index(rule)]
+            if (number == 0 or not other.start_only)
+            and any(rule.matcher.match(sample.line) is not None for sample in other.prefix.samples)
+        ]
+        parts.append(f"(?!{'|'.join(rivals)})" if rivals else "")
+        parts.append(f"(?>{rule.source})")
+    slots = tuple(slot for rule in rules for slot in rule.slots)
+    role = next((index for index, slot in enumerate(slots) if slot.name == "role"), None)
+    constants = tuple(constant for rule in rules for constant in rule.constants)
+    return _Chain(re.compile("".join(parts)), slots, rules, constants, role)
+
+
+def _refused(role: str | None) -> bool:
+    """Whether what looks like a torchrun tag is none: the role is a word that programs number for other reasons."""
+    return role is not None and role.lower().strip("_-.") in _NOT_ROLES
+
+
+def _number(text: str) -> int | None:
+    return int(text) if len(text) <= _MAX_DIGITS and text.isdecimal() else None
+
+
+def _set_rank(origin: Origin, text: str, how: Known) -> None:
+    rank = _number(text)
+    if rank is None:
+        return  # -1 before the process group exists
+    if origin.rank is None:
+        origin.rank, origin.rank_how = rank, how
+    elif origin.rank != rank:
+        origin.tags.setdefault("conflict_rank", str(rank))
+
+
+def _merge(outer: Origin, inner: Origin) -> Origin:
+    """What an unescaped text tells, under what the record around it tells."""
+    outer.body, outer.start = inner.body, 0
+    if inner.rank is not None:
+        _set_rank(outer, str(inner.rank), inner.rank_how)
+    for name in ("local_rank", "host", "pid", "stream", "stamp", "attempt"):
+        if getattr(outer, name) is None:
+            setattr(outer, name, getattr(inner, name))
+    for name in ("level", "logger"):
+        if getattr(inner, name) is not None:
+            setattr(outer, name, getattr(inner, name))
+    outer.tags = inner.tags | outer.tags
+    return outer
+
+
+_JSON_KEYS: Final = {
+    "ts": ("time", "timestamp", "@timestamp", "ts", "asctime", "datetime"),
+    "level": ("level", "levelname", "severity", "log.level", "lvl"),
+    "rank": ("rank", "global_rank", "process_index", "RANK"),
+    "local_rank": ("local_rank", "LOCAL_RANK"),
+    "host": ("host", "hostname", "node"),
+    "pid": ("pid", "process"),
+    "stream": ("stream",),
+    "logger": ("logger", "logger_name", "name"),
+    "attempt": ("attempt", "restart_count"),
+}
+_JSON_BODY: Final = ("message", "msg", "event", "text", "log")
+_JSON_TRACE: Final = ("exc_info", "exception", "traceback", "stack_trace", "stacktrace", "exc_text", "stack")
+_JSON_POD: Final = {"pod": "pod_name", "container": "container_name", "host": "host"}
+
+
+def _plain(value: object) -> str | None:
+    """A JSON value as the text of a field: no objects, no booleans, no empty text."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = f"{value:.9f}" if isinstance(value, float) else str(value)
+    return text or None
+
+
+def _unwrap(raw: dict[str, object]) -> dict[str, str] | None:
+    """The fields of a JSON log record, `body` among them; None if the object is not a record.
+
+    A record has a text, and says when, how bad, from which stream or from which rank: a dictionary of metrics or an
+    `error.json` does not.
+    """
+    nested = raw.get("record")
+    if isinstance(nested, dict) and isinstance(nested.get("message"), str):  # loguru's serialize=True
+        raw = _loguru(nested)
+    body = next((text for key in _JSON_BODY if isinstance(text := raw.get(key), str)), None)
+    if body is None:
+        return None
+    fields: dict[str, str] = {}
+    for name, keys in _JSON_KEYS.items():
+        value = next((text for key in keys if (text := _plain(raw.get(key))) is not None), None)
+        if value is not None:
+            fields[name] = value
+    if not fields.keys() & {"ts", "level", "rank", "stream"}:
+        return None
+    kubernetes = raw.get("kubernetes")
+    if isinstance(kubernetes, dict):
+        for name, key in _JSON_POD.items():
+            if (value := _plain(kubernetes.get(key))) is not None:
+                fields.setdefault(name, value)
+    trace = next((text for key in _JSON_TRACE if isinstance(text := raw.get(key), str)), "")
+    body = body.removesuffix("\n")
+    fields["body"] = f"{body}\n{trace.rstrip()}" if trace and trace not in body else body
+    return fields
+
+
+def _loguru(record: dict[str, object]) -> dict[str, object]:
+    flat: dict[str, object] = {"message": record["message"], "name": record.get("name")}
+    for name, key in (("level", "name"), ("time", "timestamp"), ("process", "id")):
+        if isinstance(part := record.get(name), dict):
+            flat[name] = part.get(key)
+    if isinstance(extra := record.get("extra"), dict):
+        flat |= {key: extra[key] for key in ("rank", "global_rank", "local_rank") if key in extra}
+    return flat

@@ -1,0 +1,377 @@
+"""From the raw bytes of one log to its signals, reading closely only the lines that matter.
+
+The whole file is scanned for the literals of the message formats; the lines they hit, the blocks these begin, a few
+lines before each, and the head and tail of the file are parsed. Batch and live reading both feed chunks, cut
+anywhere; the result does not depend on where.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cache
+
+from parsers.lineformats import Format, Message, load_formats
+from parsers.literals import KeywordIndex, LineFinder, line_finder
+from parsers.multiline import TRACEBACK_HEAD, Block, BlockAssembler, Place
+from parsers.prefixes import Origin, PrefixStripper
+from parsers.records import Signal, Source, Stamp, StampQuality
+from parsers.blocks import block_signals
+from parsers.timestamps import StampContext
+
+HEAD_BYTES = 48 << 10
+TAIL_BYTES = 128 << 10
+MAX_LINE = 64 << 10
+"""Bytes of a line that are looked at: the first and last half of this."""
+_CONTEXT_BYTES = 4 << 10
+_CONTEXT_BURSTS = 64
+_REPEATS = 48
+"""How many hits of one keyword set behind one line head are parsed; the rest are counted."""
+
+_BLOCK_LITERALS = (TRACEBACK_HEAD, "Fatal Python error: ", "Root Cause (first observed failure):", "Failures:")
+
+
+@dataclass(frozen=True, slots=True)
+class StreamKey:
+    """Which writer a line of a file is from, as far as its own tags tell."""
+
+    rank: int | None = None
+    local_rank: int | None = None
+    task: str | None = None
+    host: str | None = None
+    other: str | None = None
+
+
+@dataclass(slots=True)
+class Activity:
+    """What a stream was last seen doing."""
+
+    lines: int = 0
+    first: Place | None = None
+    last: Place | None = None
+    first_stamp: Stamp | None = None
+    last_stamp: Stamp | None = None
+    last_body: str = ""
+    host: str | None = None
+
+
+@dataclass(slots=True)
+class Counts:
+    """What was read, for coverage."""
+
+    bytes: int = 0
+    lines: int = 0
+    stamped: int = 0
+    long_lines: int = 0
+    undecodable: int = 0
+    repeats: int = 0
+
+
+@dataclass(slots=True)
+class Scan:
+    """The outcome for one source."""
+
+    source: Source
+    signals: list[Signal] = field(default_factory=list)
+    activity: dict[StreamKey, Activity] = field(default_factory=dict)
+    counts: Counts = field(default_factory=Counts)
+
+
+class Lexicon:
+    """All message formats, indexed by keyword. Made once, shared by all files."""
+
+    def __init__(self, formats: Iterable[Format]) -> None:
+        self.formats = tuple(formats)
+        self.messages = tuple(message for fmt in self.formats for message in fmt.messages)
+        by_keyword: dict[str, list[int]] = {}
+        for number, message in enumerate(self.messages):
+            for keyword in message.keywords:
+                by_keyword.setdefault(keyword, []).append(number)
+        self._keywords = list(by_keyword)
+        self._messages_of = [by_keyword[keyword] for keyword in self._keywords]
+        self._index = KeywordIndex(self._keywords)
+        rare = {keyword for message in self.messages if not message.ends_only for keyword in message.keywords}
+        self.finder: LineFinder = line_finder([text.encode() for text in sorted(rare | set(_BLOCK_LITERALS))])
+
+    def candidates(self, text: str) -> list[Message]:
+        """Messages one of whose keywords is in `text`, in order of their formats."""
+        found = self._index.found(text)
+        if not found:
+            return []
+        numbers = sorted({number for index in found for number in self._messages_of[index]})
+        return [self.messages[number] for number in numbers]
+
+    def match(self, text: str) -> list[tuple[Message, dict[str, str]]]:
+        """Messages that `text` holds, with their fields, highest priority first."""
+        hits = []
+        for message in self.candidates(text):
+            fields = message.match(text)
+            if fields is not None:
+                hits.append((message, fields))
+        if len(hits) > 1:
+            hits.sort(key=lambda hit: -hit[0].priority)
+        return hits
+
+
+@cache
+def default_lexicon() -> Lexicon:
+    """The lexicon of the shipped formats."""
+    return Lexicon(load_formats())
+
+
+class LogTriage:
+    """Reads one text source. `feed` it its bytes in any chunking, then `finish`."""
+
+    def __init__(
+        self, source: Source, lexicon: Lexicon | None = None, context: StampContext | None = None,
+        *, tail_bytes: int = TAIL_BYTES,
+    ) -> None:  # fmt: skip
+        self.scan = Scan(source)
+        self._lexicon = lexicon if lexicon is not None else default_lexicon()
+        context = context if context is not None else StampContext(source.mtime_ns)
+        self._stripper = PrefixStripper(self._lexicon.formats, context)
+        self._assembler = BlockAssembler()
+        self._pending = b""
+        self._offset = 0
+        self._line = 1
+        self._head_left = HEAD_BYTES
+        self._tail = tail_bytes
+        self._bursts = 0
+        self._parsed_to = 0
+        self._seen: Counter[bytes] = Counter()
+        self._last_stamp: dict[StreamKey, Stamp] = {}
+        self._file_stamp: Stamp | None = None
+        self._unstamped: list[Signal] = []
+        self._open_ended: list[Signal] = []
+
+    @property
+    def signals(self) -> list[Signal]:
+        """Signals so far, in file order."""
+        return self.scan.signals
+
+    def feed(self, chunk: bytes) -> None:
+        """Take the next bytes of the file; they may end anywhere."""
+        self.scan.counts.bytes += len(chunk)
+        data = self._pending + chunk if self._pending else chunk
+        keep = len(data) - self._tail
+        if keep <= 0:
+            self._pending = data
+            return
+        end = data.rfind(b"\n", 0, keep) + 1
+        if end == 0:
+            self._pending = self._bounded(data)
+            return
+        self._advance(data, end)
+        self._pending = data[end:]
+
+    def finish(self) -> Scan:
+        """The file has ended: its tail is read line by line, open blocks are closed."""
+        data, self._pending = self._pending, b""
+        self._lines(data, 0, len(data))
+        self.scan.counts.lines = self._line - 1
+        for block in self._assembler.finish():
+            self._block(block)
+        self.scan.signals.sort(key=lambda signal: signal.offset)
+        return self.scan
+
+    def _bounded(self, data: bytes) -> bytes:
+        """A line that does not end: keep its head and what may become the tail, drop the middle."""
+        limit = 4 * max(self._tail, MAX_LINE)
+        if len(data) <= limit:
+            return data
+        half = limit // 2
+        self.scan.counts.long_lines += 1
+        dropped = len(data) - 2 * half
+        self._offset += dropped  # offsets behind the cut stay right; the cut line's own offset moves
+        return data[:half] + data[-half:]
+
+    def _advance(self, data: bytes, end: int) -> None:
+        start = 0
+        if self._head_left > 0:
+            stop = data.find(b"\n", min(self._head_left, end) - 1) + 1 or end
+            stop = min(stop, end)
+            self._head_left -= stop
+            self._lines(data, 0, stop)
+            start = stop
+        if start < end:
+            self._middle(data, start, end)
+        self._offset += end
+
+    def _lines(self, data: bytes, start: int, end: int) -> None:
+        """Parse every line of data[start:end]."""
+        position = start
+        while position < end:
+            stop = data.find(b"\n", position, end)
+            stop = end if stop < 0 else stop
+            self._one(data[position:stop], self._offset + position)
+            position = stop + 1
+
+    def _middle(self, data: bytes, start: int, end: int) -> None:
+        cursor = start
+        view = data[start:end]
+        for hit in self._lexicon.finder.positions(view):
+            position = start + hit
+            if position < cursor:
+                continue
+            line_start = data.rfind(b"\n", cursor, position) + 1 or cursor
+            line_end = data.find(b"\n", position, end)
+            line_end = end if line_end < 0 else line_end
+            if not self._wanted(data[line_start:line_end]):
+                continue
+            self._skip_to(data, cursor, line_start)
+            self._one(data[line_start:line_end], self._offset + line_start)
+            cursor = line_end + 1
+            while self._assembler.busy and cursor < end:
+                line_end = data.find(b"\n", cursor, end)
+                line_end = end if line_end < 0 else line_end
+                self._one(data[cursor:line_end], self._offset + cursor)
+                cursor = line_end + 1
+        self._line += data.count(b"\n", cursor, end)
+
+    def _wanted(self, raw: bytes) -> bool:
+        """Whether a hit line is to be parsed: repeats of a loud message are only counted."""
+        key = raw[:16]
+        self._seen[key] += 1
+        if self._seen[key] > _REPEATS and not self._assembler.busy:
+            self.scan.counts.repeats += 1
+            return False
+        return True
+
+    def _skip_to(self, data: bytes, cursor: int, line_start: int) -> None:
+        """Go to a line; parse some lines before it, for its stamp and phase."""
+        context = cursor
+        if line_start - cursor > _CONTEXT_BYTES:
+            context = data.rfind(b"\n", cursor, line_start - _CONTEXT_BYTES) + 1 or cursor
+        if self._bursts >= _CONTEXT_BURSTS:
+            context = line_start
+        elif line_start > cursor:
+            self._bursts += 1
+        self._line += data.count(b"\n", cursor, context)
+        self._lines(data, context, line_start)
+
+    def _one(self, raw: bytes, offset: int) -> None:
+        if len(raw) > MAX_LINE:
+            self.scan.counts.long_lines += 1
+            raw = raw[: MAX_LINE // 2] + b" ... " + raw[-MAX_LINE // 2 :]
+        place = Place(self._line, offset)
+        self._line += 1
+        text = self._decode(raw)
+        for segment in _segments(text):
+            self._segment(segment, place)
+
+    def _decode(self, raw: bytes) -> str:
+        if raw.endswith(b"\r"):
+            raw = raw[:-1]
+        if b"\x00" in raw:
+            raw = raw.replace(b"\x00", b"")
+        try:
+            return raw.decode()
+        except UnicodeDecodeError:
+            self.scan.counts.undecodable += 1
+            return raw.decode(errors="replace")
+
+    def _segment(self, text: str, place: Place) -> None:
+        origin = self._stripper.strip(text)
+        key = self._key(origin)
+        self._note(key, origin, place)
+        taken, ended = self._assembler.feed(key, origin, place)
+        for block in ended:
+            self._block(block)
+        if taken:
+            return
+        for message, fields in self._lexicon.match(origin.body):
+            self._emit(message, fields, origin, place, text)
+
+    def _key(self, origin: Origin) -> StreamKey:
+        tags = origin.tags
+        return StreamKey(
+            origin.rank, origin.local_rank, tags.get("task"), None,
+            tags.get("pod") or tags.get("actor") or (f"pid {origin.pid}" if tags.get("pid_tag") else None),
+        )  # fmt: skip
+
+    def _note(self, key: StreamKey, origin: Origin, place: Place) -> None:
+        activity = self.scan.activity.get(key)
+        if activity is None:
+            activity = self.scan.activity[key] = Activity(first=place)
+        activity.lines += 1
+        activity.last = place
+        if origin.host is not None:
+            activity.host = origin.host
+        if origin.body.strip():
+            activity.last_body = origin.body[:400]
+        if origin.stamp is not None:
+            self.scan.counts.stamped += 1
+            self._last_stamp[key] = self._file_stamp = origin.stamp
+            activity.last_stamp = origin.stamp
+            if activity.first_stamp is None:
+                activity.first_stamp = origin.stamp
+            if self._unstamped or self._open_ended:
+                self._bound(origin.stamp)
+
+    def _bound(self, stamp: Stamp) -> None:
+        """Signals above a stamp are earlier than it, as far as one file keeps order."""
+        for signal in self._unstamped:
+            signal.stamp = stamp
+            signal.quality = StampQuality.BOUNDED
+        for signal in (*self._unstamped, *self._open_ended):
+            signal.until_ns = None if stamp.boot else stamp.ns
+        self._unstamped.clear()
+        self._open_ended.clear()
+
+    def _stamp(self, signal: Signal, key: StreamKey, own: Stamp | None) -> None:
+        if own is not None:
+            signal.stamp, signal.quality = own, StampQuality.OWN
+        elif key in self._last_stamp:
+            signal.stamp, signal.quality = self._last_stamp[key], StampQuality.INHERITED
+            self._open_ended.append(signal)
+        elif self._file_stamp is not None:
+            signal.stamp, signal.quality = self._file_stamp, StampQuality.BOUNDED
+            self._open_ended.append(signal)
+        else:
+            self._unstamped.append(signal)
+
+    def _emit(self, message: Message, fields: dict[str, str], origin: Origin, place: Place, text: str) -> None:
+        signal = Signal(
+            message.id, message.role, self.scan.source.index, place.line, place.offset, text[:4096], message.kind,
+            message.layer, message.phase, fields=fields,
+        )  # fmt: skip
+        self._place(signal, origin)
+
+    def _place(self, signal: Signal, origin: Origin) -> None:
+        """Complete a signal's identity from its line's tags and its file."""
+        source = self.scan.source
+        signal.rank, signal.rank_how = origin.rank, origin.rank_how
+        signal.local_rank = origin.local_rank if origin.local_rank is not None else source.local_rank
+        signal.host = origin.host or source.host
+        signal.pid = origin.pid if origin.pid is not None else source.pid
+        signal.stream = origin.stream or source.stream
+        signal.attempt = origin.attempt if origin.attempt is not None else (source.attempt or 0)
+        for name in ("task", "pod", "actor", "ip", "conflict_rank", "gpu", "container"):
+            if name in origin.tags:
+                signal.fields.setdefault(f"tag_{name}" if name != "conflict_rank" else name, origin.tags[name])
+        if origin.level is not None:
+            signal.fields.setdefault("level", origin.level)
+        if origin.logger is not None:
+            signal.fields.setdefault("logger", origin.logger)
+        self._stamp(signal, self._key(origin), origin.stamp)
+        self.scan.signals.append(signal)
+
+    def _block(self, block: Block) -> None:
+        for signal in block_signals(block, self._lexicon.match, self.scan.source.index):
+            self._place(signal, block.origin)
+
+
+def _segments(text: str) -> list[str]:
+    r"""The parts of a line that carriage returns leave visible: every part but superseded progress bars."""
+    if "\r" not in text:
+        return [text]
+    parts = [part for part in text.split("\r") if part]
+    last = len(parts) - 1
+    return [part for number, part in enumerate(parts) if number == last or not _is_bar(part)]
+
+
+def _is_bar(part: str) -> bool:
+    return len(part) < 1024 and ("it/s" in part or "s/it" in part or "%|" in part or "?it" in part) and (
+        TRACEBACK_HEAD not in part and "Error" not in part
+    )

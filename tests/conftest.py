@@ -1,0 +1,25 @@
+"""Options and fixtures for all tests."""
+
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser):
+    parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what the tests produce")
+
+
+@pytest.fixture
+def golden(request):
+    """Compare text with a file of tests/golden; with --update-golden write it there (then read the diff)."""
+
+    def check(name: str, text: str) -> None:
+        path = GOLDEN / name
+        if request.config.getoption("--update-golden"):
+            path.write_text(text, encoding="utf-8")
+        assert path.is_file(), f"{name} is missing: run with --update-golden"
+        assert text == path.read_text(encoding="utf-8")
+
+    return check
