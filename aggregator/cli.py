@@ -127,10 +127,9 @@ def postmortem(
     _start_logging(0 if quiet else 1 + verbose)
     if output is not None:
         refuse_overwrite(output, force=force)
-    from aggregator.pipeline import Options  # noqa: PLC0415 - brings the whole parser in
-    from aggregator.pipeline import postmortem as find_first_failure  # noqa: PLC0415
+    from aggregator.pipeline import postmortem as find_first_failure  # noqa: PLC0415 - brings the whole parser in
 
-    verdict = find_first_failure(paths, options=Options())
+    verdict = find_first_failure(paths)
     name = ReportFormat.JSON if is_json else report_format
     if output is None or str(output) == "-":
         options = ReportOptions(redact=redact, color=use_color(color, sys.stdout), width=text_width(sys.stdout))
@@ -170,7 +169,9 @@ def export(
 
     summary = export_events(paths, output, force=force)
     if not quiet:
-        sys.stderr.write(f"{safe.show(str(summary))}\n")
+        lines = [f"{summary.rows:,} rows of {summary.files:,} files written to {output}"]
+        lines += [f"not read: {item.path}: {item.reason}" for item in summary.skipped]
+        sys.stderr.write("".join(f"{safe.show(line)}\n" for line in lines))
 
 
 @formats_app.command("list", epilog=_EXIT_CODES)

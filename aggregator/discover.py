@@ -21,10 +21,11 @@ from aggregator.opening import ReadNotes, compression_of, file_type, is_text, re
 from parsers.records import Skipped, Source, SourceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
 MAX_FILES = 200_000
 MAX_DEPTH = 32
+_Named = tuple[Path, str]
 _HEAD = 8 << 10
 _TAIL = 64 << 10
 _SAMPLE = 64
@@ -66,15 +67,16 @@ def discover(paths: Sequence[str]) -> Discovery:
     named = _expand(paths)
     notes = ReadNotes()
     real = [Path(os.path.realpath(path)) for path in named if path != "-"]
-    root = _common_root(real)
+    root = Path(os.path.commonpath([p if p.is_dir() else p.parent for p in real])) if real else None
     files: list[_File] = []
     if "-" in named:
         stdin = Source(0, "-", None, SourceKind.LOG, layout="stdin")
         kind, layout = layouts.kind_of("-", read_head(stdin, _HEAD))
         files.append(_File(("-",), replace(stdin, kind=kind, layout=layout or "stdin")))
     seen: dict[tuple[int, int], str] = {}
+    by_user = frozenset(real)
     for path, shown in _walk(real, root, notes):
-        file = _look(path, shown, seen, notes, by_user=path in real, lone=len(named) == 1)
+        file = _look(path, shown, seen, notes, by_user=path in by_user, lone=len(named) == 1)
         files += [file] if file is not None else []
     _rotations(files)
     _read_names(files)
@@ -83,71 +85,63 @@ def discover(paths: Sequence[str]) -> Discovery:
     sources = tuple(replace(file.source, index=index) for index, file in enumerate(files))
     display = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if all(source.layout in {"config", "script", "doc"} for source in sources):
-        raise _nothing(display, notes)
+        why = "; ".join(f"{note.path}: {note.reason}" for note in notes.items[:3]) or "there are no files"
+        raise InputError("no log to read", where=display, help=f"name the job's log folder or files ({why})")
     return Discovery(root, display, sources, tuple(notes.items))
 
 
-def _nothing(display: str, notes: ReadNotes) -> InputError:
-    why = f"{notes.items[0].path}: {notes.items[0].reason}" if notes.items else "there are no files"
-    more = f" (and {len(notes.items) - 1} more)" if len(notes.items) > 1 else ""
-    return InputError("no log to read", where=display, help=f"name the job's log folder or files; {why}{more}")
-
-
 def _expand(paths: Sequence[str]) -> list[str]:
-    named: list[str] = []
+    named: dict[str, None] = {}
     for path in paths:
         matches = [path]
         if path != "-" and not os.path.lexists(path):
-            matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []
-            if not matches:
-                what = "the pattern matches nothing" if glob.has_magic(path) else "no such file or folder"
-                raise InputError(what, where=path, help="give a job's log folder, its files, or - for standard input")
-        named += [match for match in matches if match not in named]
-    return named
+            # Path.glob takes no absolute pattern.
+            matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []  # noqa: PTH207
+        if not matches:
+            what = "the pattern matches nothing" if glob.has_magic(path) else "no such file or folder"
+            raise InputError(what, where=path, help="give a job's log folder, its files, or - for standard input")
+        named.update(dict.fromkeys(matches))
+    return list(named)
 
 
-def _common_root(real: list[Path]) -> Path | None:
-    folders = [path if path.is_dir() else path.parent for path in real]
-    return Path(os.path.commonpath(folders)) if folders else None
-
-
-def _shown(name: str) -> str:
-    """The name as text that can be printed: bytes that are no UTF-8 as escapes."""
-    return os.fsencode(name).decode("utf-8", "backslashreplace")
-
-
-def _walk(named: list[Path], root: Path | None, notes: ReadNotes) -> Iterator[tuple[Path, str]]:
+def _walk(named: Sequence[Path], root: Path | None, notes: ReadNotes) -> Iterator[_Named]:
     """Yields regular files and what they are called, sorted, links last. Linked folders are not entered: no loops.
 
     Raises:
-        InputError: a folder that the user named cannot be listed.
+        InputError: a path that the user named cannot be looked at.
     """
-    links: list[tuple[Path, str]] = []
+    links: list[_Named] = []
     met: set[Path] = set()
-    stack = named[::-1]
+    by_user = frozenset(named)
+    stack = list(named[::-1])
     while stack and root is not None:
         path = stack.pop()
-        shown = _shown(str(path.relative_to(root)) if path != root else path.name)
+        # Bytes of a name that are no UTF-8 become escapes, so that it can be printed.
+        shown = os.fsencode(path.relative_to(root) if path != root else path.name).decode("utf-8", "backslashreplace")
         try:
             mode = path.lstat().st_mode
             if stat.S_ISDIR(mode):
-                stack += _listed(path, shown, notes, by_user=path in named)
-                continue
+                stack += _listed(path, shown, notes, by_user=path in by_user)
         except OSError as error:
-            if path in named:
+            if path in by_user:
                 raise InputError("cannot be read", where=str(path), help=error.strerror) from error
             notes.add(shown, error.strerror or str(error))
             continue
-        if stat.S_ISLNK(mode):
-            links.append((path, shown))
-        elif not stat.S_ISREG(mode):
-            notes.add(shown, f"not a regular file ({file_type(mode)}); pipe it in as -")
-        elif len(met) >= MAX_FILES:
+        if len(met) >= MAX_FILES:
             notes.add(shown, f"limit of {MAX_FILES} files: this one and what follows was not looked at")
             break
-        elif path not in met:
+        if stat.S_ISLNK(mode):
+            links.append((path, shown))
+        elif stat.S_ISREG(mode) and path not in met:
             met.add(path)
             yield path, shown
+        elif not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            notes.add(shown, f"not a regular file ({file_type(mode)}); pipe it in as -")
+    yield from _linked(links, root, met, notes)
+
+
+def _linked(links: list[_Named], root: Path | None, met: set[Path], notes: ReadNotes) -> Iterator[_Named]:
+    """The files behind links that stay inside the job folder and are not listed by themselves."""
     for link, shown in links:
         target = Path(os.path.realpath(link))
         if root is None or not target.is_relative_to(root):
@@ -187,10 +181,8 @@ def _look(
     if first != path:
         notes.add(path, f"the same file as {first}")
         return None
-    source = Source(
-        0, path, real, SourceKind.LOG, size=status.st_size, mtime_ns=status.st_mtime_ns,
-        compression=compression_of(raw),
-    )  # fmt: skip
+    size, mtime, codec = status.st_size, status.st_mtime_ns, compression_of(raw)
+    source = Source(0, path, real, SourceKind.LOG, size=size, mtime_ns=mtime, compression=codec)
     head = read_head(source, _HEAD) if source.compression or raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else raw
     kind, layout = layouts.kind_of(name, head)
     if lone and by_user and layout in {"config", "script", "doc", "table"}:
@@ -224,16 +216,8 @@ def _rotations(files: list[_File]) -> None:
         file.parts = (*folder, base)
     bases = {file.source.group for file in files}
     for file in files:
-        path = "/".join((*file.parts[:-1], plain_name(file.parts[-1])))
-        if path in bases and file.source.group is None:
+        if (path := "/".join((*file.parts[:-1], plain_name(file.parts[-1])))) in bases and file.source.group is None:
             file.age, file.source = (path, 0), replace(file.source, group=path)
-
-
-_ATTEMPT = re.compile(
-    r"(?:^|[/._-])(?:attempt|restart|retry|try|incarnation)[._-]?(\d{1,4})(?=$|[/._-])", re.IGNORECASE
-)
-_JOB_ID = re.compile(r"(?:^|[._-])(?:j|job|jobid)?[._-]?([1-9]\d{3,11})(?=$|[._-])", re.IGNORECASE)
-_DATE = re.compile(r"(?:^|\D)(?:19|20)\d\d(?:$|[-_.]?[01]\d)")
 
 
 def _read_names(files: list[_File]) -> None:
@@ -248,12 +232,11 @@ def _read_names(files: list[_File]) -> None:
                 file.hints = hints
                 known = {key: getattr(hints, key) for key in _COPIED if getattr(hints, key) is not None}
                 source = replace(source, layout=hints.layout, **known)
-            attempt = _ATTEMPT.search("/".join(file.parts))
-            job = None if _DATE.search(name) else _JOB_ID.search(stem(name))
+            attempt, job = layouts.attempt_of("/".join(file.parts)), layouts.job_of(name)
             file.source = replace(
                 source,
-                attempt=int(attempt[1]) if attempt and source.attempt is None else source.attempt,
-                job_id=job[1] if job and hints is None else source.job_id,
+                attempt=attempt if source.attempt is None else source.attempt,
+                job_id=job if hints is None else source.job_id,
                 stream=source.stream or layouts.stream_of(file.parts),
             )
 
@@ -278,23 +261,23 @@ def _rank_families(files: list[_File]) -> set[str]:
     `log.0` … `log.7` (srun -o log.%t), `tx-a.0.log` … `tx-b.7.log` (%N.%t), `node-b/out.3`. Numbers that go on over the
     hosts are global ranks, numbers that begin anew on each are local ones, and anything else is neither.
     """
-    groups: dict[tuple[str, int], list[_Slot]] = {}
+    groups: dict[tuple[str, int], dict[str, list[_Slot]]] = {}
     for slot in _slots(files):
-        groups.setdefault((slot.suffix, slot.prefix.count("/")), []).append(slot)
+        group = groups.setdefault((slot.suffix, slot.prefix.count("/")), {})
+        group.setdefault(slot.prefix, []).append(slot)
     hosts: set[str] = set()
-    for slots in groups.values():
-        by_prefix: dict[str, list[_Slot]] = {}
-        for slot in slots:
-            by_prefix.setdefault(slot.prefix, []).append(slot)
-        names = layouts.uncommon({prefix: layouts.host_part(prefix) for prefix in by_prefix})
+    for by_prefix in groups.values():
+        names = {prefix: layouts.host_part(prefix) for prefix in by_prefix}
         if len(by_prefix) > 1 and host_family(set(names.values())) >= set(names.values()):
-            if _over_hosts(by_prefix, names):
-                hosts.update(names.values())
+            hosts |= _over_hosts(by_prefix, names)
             continue
-        numbers = [{slot.number for slot in members} for members in by_prefix.values()]
+        numbers = [{slot.number for slot in slots} for slots in by_prefix.values()]
         overlap = sum(map(len, numbers)) > len(set().union(*numbers))
-        for prefix, members in by_prefix.items():
-            _alone(prefix, members, overlap=overlap)
+        folders = {prefix.rpartition("/")[0] for prefix in by_prefix}
+        for prefix, slots in by_prefix.items():
+            # The same numbers in folders that are neither hosts nor attempts: nobody can say what they count.
+            if not (overlap and len(folders) > 1 and layouts.attempt_of(prefix) is None):
+                _alone(prefix, slots, overlap=overlap)
     return hosts
 
 
@@ -314,73 +297,55 @@ def _slots(files: list[_File]) -> Iterator[_Slot]:
                 yield _Slot(file, "".join(tokens[:place]), int(tokens[place]), "#".join(tokens[place + 1 :: 2]))
 
 
-def _over_hosts(by_prefix: dict[str, list[_Slot]], names: dict[str, str]) -> bool:
-    """Judges a family whose files are spread over the hosts in `names`; whether it is one."""
+def _over_hosts(by_prefix: dict[str, list[_Slot]], names: dict[str, str]) -> set[str]:
+    """Judges a family whose files are spread over the hosts in `names`; returns these if it is one."""
     numbers = [{slot.number for slot in slots} for slots in by_prefix.values()]
     together = set[int]().union(*numbers)
     slots = [slot for members in by_prefix.values() for slot in members]
     if any(layouts.NO_RANK.fullmatch(layouts.last_word(prefix)[0]) for prefix in by_prefix):
-        return False
+        return set()
     if sum(map(len, numbers)) == len(together) and layouts.from_zero(together) and not _contradicted(slots):
-        key = "rank"
+        _assign(slots, "rank", names)
     elif all(map(layouts.from_zero, numbers)):
-        key = "local_rank"
+        _assign(slots, "local_rank", names)
     else:
-        return False
-    for slot in slots:
-        _assign(slot, key, host=names[slot.prefix])
-    return True
+        return set()
+    return set(names.values())
 
 
 def _alone(prefix: str, slots: list[_Slot], *, overlap: bool) -> None:
     """Judges a family on one host, or on one that the names don't tell."""
     numbers = {slot.number for slot in slots}
     word, border, before = layouts.last_word(prefix)
-    if (
-        not layouts.from_zero(numbers)
-        or layouts.NO_RANK.fullmatch(word)
-        or len({s.file.parts for s in slots}) > 2 * len(numbers)
-    ):
+    logs = {slot.file.parts for slot in slots}
+    if not layouts.from_zero(numbers) or layouts.NO_RANK.fullmatch(word) or len(logs) > 2 * len(numbers):
         return
-    name = slots[0].file.parts[-1]
+    # `train-worker-0` is a pod, `worker-0` a process.
+    named = layouts.RANK_WORD.fullmatch(word) and not (word and before and border == "-")
     if layouts.NODE_WORD.fullmatch(word):
-        key = "node_rank"
-    elif layouts.LOCAL_WORD.fullmatch(word) or (prefix.endswith("/") and name in {"stdout.log", "stderr.log"}):
-        key = "local_rank"
-    elif layouts.RANK_WORD.fullmatch(word) and not (word and before and border == "-"):
-        # `train-worker-0` is a pod, `worker-0` a process.
-        key = "rank"
-    elif border[:1] in {".", "_"} and not overlap:
-        key = "rank"
-    else:
-        return
-    if key != "rank" or not _contradicted(slots):
-        for slot in slots:
-            _assign(slot, key)
+        _assign(slots, "node_rank")
+    elif layouts.LOCAL_WORD.fullmatch(word) or (prefix.endswith("/") and slots[0].suffix == "/.log"):
+        _assign(slots, "local_rank")
+    elif (named or (border[:1] in {".", "_"} and not overlap)) and not _contradicted(slots):
+        _assign(slots, "rank")
 
 
-def _assign(slot: _Slot, key: str, host: str | None = None) -> None:
+def _assign(slots: list[_Slot], key: str, hosts: dict[str, str] | None = None) -> None:
     layout = {"rank": "rank-family", "local_rank": "local-family", "node_rank": "node-family"}[key]
-    told: dict[str, Any] = {key: slot.number, "layout": layout, "host": host}
-    slot.file.source = replace(slot.file.source, **told)
+    for slot in slots:
+        told: dict[str, Any] = {key: slot.number, "layout": layout, "host": (hosts or {}).get(slot.prefix)}
+        slot.file.source = replace(slot.file.source, **told)
 
 
-def _contradicted(slots: Iterable[_Slot]) -> bool:
+def _contradicted(slots: list[_Slot]) -> bool:
     """Whether a file of the family holds the tag of another rank: then it is one file a node, or something else."""
-    tags = ((slot.number, _tags(slot.file.source)) for slot in list(slots)[:_SAMPLE])
-    return any(told and told != {number} for number, told in tags)
+    return any((tags := _tags(slot.file.source)) and tags != {slot.number} for slot in slots[:_SAMPLE])
 
 
 def _tags(source: Source) -> set[int]:
     """The ranks whose PyTorch tag (`[rank3]:`) stands at the front of lines, at both ends of the file."""
     text = read_head(source, _TAIL) + b"\n" + read_tail(source, _TAIL)
     return {int(n) for n in re.findall(rb"^(?:\[[A-Za-z_]+\d+\]:)?\[rank(\d{1,7})\]:", text, re.MULTILINE)}
-
-
-_KERNEL_WORD = re.compile(
-    r"(?:^|(?<=[._-]))(?:dmesg|kern(?:el)?|journal(?:ctl)?|syslog|messages|fabricmanager|all|full|xid|nvrm|[thwx])(?=$|[._-])",
-    re.IGNORECASE,
-)
 
 
 def _hosts(files: list[_File], known: set[str]) -> None:
@@ -392,11 +357,18 @@ def _hosts(files: list[_File], known: set[str]) -> None:
         if name := _named_host(file):
             siblings.setdefault((*file.parts[:-1], file.source.kind, file.source.layout), set()).add(name)
     known = known.union(*map(host_family, siblings.values())) | {f.source.host for f in files if f.source.host}
+    known |= {_named_host(file) for file in files if file.source.kind is SourceKind.KERNEL} - {""}
     for file in files:
         names = [_named_host(file), *reversed(_above(file))]
         if file.source.host is None and (host := next((name for name in names if name in known), None)):
             file.source = replace(file.source, host=host)
-    _repeated([file for file in files if file.source.layout == "rank-named" and file.source.rank is not None])
+    claims: dict[tuple[str | int | None, ...], list[_File]] = {}
+    for file in files:
+        if file.source.layout in {"rank-named", "submitit"} and file.source.rank is not None:
+            place = None if file.source.host else file.parts[0] if len(file.parts) > 1 else ""
+            claims.setdefault((file.source.attempt, place, file.source.layout), []).append(file)
+    for named in claims.values():
+        _doubt(named)
 
 
 def _above(file: _File) -> tuple[str, ...]:
@@ -407,20 +379,29 @@ def _above(file: _File) -> tuple[str, ...]:
 
 def _named_host(file: _File) -> str:
     if file.source.kind is SourceKind.KERNEL:
-        name = _KERNEL_WORD.sub("", stem(file.parts[-1])).strip("._-")
-        return name if re.search(r"^[A-Za-z].*\d|[._-][a-z]$", name) else ""
+        return layouts.kernel_host(file.parts[-1])
     return file.hints.around or (stem(file.parts[-1]) if file.source.layout == "plain" else "")
 
 
-def _repeated(named: list[_File]) -> None:
-    """`rank_0.log` in the folder of each host is a local rank, whatever it is called."""
+def _doubt(named: list[_File]) -> None:
+    """Takes back global ranks that the names claim and something else denies.
+
+    `rank_0.log` in the folder of each host is a local rank, whatever it is called. And who starts one torchrun a node
+    often calls the node's number a rank: then the tags inside are those of other ranks.
+    """
     by_host: dict[str, set[int]] = {}
     for file in named:
-        by_host.setdefault(file.source.host or "", set()).add(file.source.rank or 0)
-    ranks = by_host.values()
-    if len(by_host) < 2 or sum(map(len, ranks)) == len(set[int]().union(*ranks)):  # noqa: PLR2004 - two hosts
+        if file.source.host is not None:
+            by_host.setdefault(file.source.host, set()).add(file.source.rank or 0)
+    if sum(map(len, by_host.values())) > len(set[int]().union(*by_host.values())):
+        local = all(0 in ranks for ranks in by_host.values())
+        for file in named:
+            told = file.source.rank if local else None
+            file.source = replace(file.source, rank=None, local_rank=told, layout="local-named")
         return
-    local = all(0 in numbers for numbers in ranks)
-    for file in named:
-        told = file.source.rank if local else None
-        file.source = replace(file.source, rank=None, local_rank=told, layout="local-named")
+    for file in named[:_SAMPLE]:
+        tags = _tags(file.source)
+        if tags and (file.source.rank not in tags or len(named) == 1 < len(tags)):
+            for other in named:
+                other.source = replace(other.source, rank=None, layout="rank-denied")
+            return

@@ -74,7 +74,7 @@ def stream_of(parts: tuple[str, ...]) -> str | None:
 
 
 _TORCHRUN = re.compile(
-    r"^(?P<group>.*?(?:^|(?<=/)))(?:(?P<run>[^/]+_[a-z0-9_]{8})/)?attempt_(?P<attempt>\d+)/"
+    r"^(?P<group>.*?)/?(?<![^/])attempt_(?P<attempt>\d+)/"
     r"(?:(?P<local>\d+)/(?:(?P<stream>stdout|stderr)\.log|error\.json)|(?:filtered_)?(?P<merged>stdout|stderr)\.log)$"
 )
 
@@ -93,7 +93,7 @@ def torchrun_log_dir(parts: tuple[str, ...]) -> Hints | None:
         local_rank=int(local) if local else None,
         stream=found["stream"] or found["merged"],
         attempt=int(found["attempt"]),
-        group=found["group"] + (found["run"] or "") or ".",
+        group=found["group"] or ".",
     )
 
 
@@ -267,17 +267,35 @@ def host_part(prefix: str) -> str:
     return folder.rpartition("/")[2] if folder and RANK_WORD.fullmatch(last.lower()) else last
 
 
-def uncommon(names: dict[str, str]) -> dict[str, str]:
-    """The names without what all begin with, up to a `_` or `.`: `node1` of `train_node1` beside `train_node2`."""
-    low, high = min(names.values()), max(names.values())
-    same = next((i for i, (a, b) in enumerate(zip(low, high, strict=False)) if a != b), 0)
-    cut = max(low.rfind("_", 0, same), low.rfind(".", 0, same)) + 1
-    return {key: name[cut:] for key, name in names.items()}
-
-
 def natural(text: str) -> tuple[tuple[str, int], ...]:
     """Sort key in which `rank_10` follows `rank_9`."""
     return tuple((word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d{0,18})", text))
+
+
+_KERNEL_WORD = re.compile(
+    r"(?:^|(?<=[._-]))(?:dmesg|kern(?:el)?|journal(?:ctl)?|syslog|messages|fabricmanager|all|full|xid|nvrm|[thwx])"
+    r"(?=$|[._-])",
+    re.IGNORECASE,
+)
+_ATTEMPT = re.compile(r"(?:^|[/._-])(?:attempt|restart|retry|try)[._-]?(\d{1,4})(?=$|[/._-])", re.IGNORECASE)
+_JOB_ID = re.compile(r"(?:^|[._-])(?:j|job|jobid)?[._-]?([1-9]\d{3,11})(?=$|[._-])", re.IGNORECASE)
+_DATE = re.compile(r"(?:^|\D)(?:19|20)\d\d(?:$|[-_.]?[01]\d)")
+
+
+def kernel_host(name: str) -> str:
+    """`node-2` of `dmesg-node-2.txt`, empty if what is left of the name looks like no machine."""
+    rest = _KERNEL_WORD.sub("", stem(name)).strip("._-")
+    return rest if re.search(r"^[A-Za-z].*\d|[._-][a-z]$", rest) else ""
+
+
+def attempt_of(path: str) -> int | None:
+    """The number after `attempt`, `restart` or `retry` anywhere in the path."""
+    return int(found[1]) if (found := _ATTEMPT.search(path)) else None
+
+
+def job_of(name: str) -> str | None:
+    """The scheduler's job id: a number of four digits or more in a name without a date."""
+    return found[1] if not _DATE.search(name) and (found := _JOB_ID.search(stem(name))) else None
 
 
 _DUMP_NAME = re.compile(
@@ -294,7 +312,7 @@ _KERNEL_LINE = re.compile(
     re.MULTILINE,
 )
 _ERROR_FILE = re.compile(rb'\{\s*"message"\s*:(?s:.*)"(?:py_callstack|extraInfo)"')
-_KERNEL_WORD = re.compile(
+_KERNEL_TALK = re.compile(
     rb"NVRM|oom-kill|[Oo]ut of memory: Kill|pcieport|mlx5_core|nvidia|kernel:|audit:|EXT4-fs|XFS|systemd"
 )
 _STATUS_NAMES = tuple(
@@ -375,4 +393,4 @@ def _is_dump(head: bytes, *, as_json: bool) -> bool:
 def _looks_like_kernel(head: bytes) -> bool:
     lines = [line for line in head[:4096].splitlines() if line.strip()][:-1][:40]
     hits = sum(_KERNEL_LINE.match(line) is not None for line in lines)
-    return hits > 0 and hits * 10 >= len(lines) * 6 and _KERNEL_WORD.search(head) is not None
+    return hits > 0 and hits * 10 >= len(lines) * 6 and _KERNEL_TALK.search(head) is not None

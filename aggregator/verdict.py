@@ -196,6 +196,7 @@ class Job:
 class Verdict:
     """The answer. Outcome, first failure and collateral are those of the attempt that ended the job."""
 
+    schema_version: int = SCHEMA_VERSION
     job: Job
     outcome: Outcome
     first_failure: Failure | None
@@ -204,7 +205,6 @@ class Verdict:
     clocks: tuple[Clock, ...]
     coverage: Coverage
     warnings: tuple[str, ...] = ()
-    schema_version: int = SCHEMA_VERSION
 
 
 def iso_time(ns: int | None, resolution_ns: int = NS_PER_S) -> str | None:

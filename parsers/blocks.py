@@ -56,8 +56,10 @@ def exception_signal(
     settled = False
     for number, link in enumerate(links):
         for message, found in match(link):
-            if message.role in {Role.CONTEXT, Role.IDENTITY, Role.PROGRESS, Role.PHASE, Role.STATE}:
+            if message.role in {Role.IDENTITY, Role.PROGRESS, Role.PHASE, Role.STATE, Role.SUCCESS}:
                 continue
+            if message.role is Role.CONTEXT and message.match(link.split("\n", 1)[0]) is None:
+                continue  # advice further down in the text
             if number == 0 or message.role is Role.ROOT:
                 role, layer, phase, signature = message.role, message.layer, message.phase or phase, message.id
                 kind = message.kind or kind

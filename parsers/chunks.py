@@ -8,15 +8,19 @@ came from where. Lines end with a line feed; the last line of a source gets one 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from parsers.kernel import Bytes, Ints, Lines
-from parsers.records import Source
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from parsers.kernel import Bytes, Ints, Lines
+    from parsers.records import Source
 
 CHUNK_SIZE = 8 << 20
 """Bytes after which a chunk is closed."""
@@ -91,18 +95,11 @@ class _Pending:
 
 def cut_text(head: bytes, tail: bytes, length: int) -> bytes:
     """What stands for a line of `length` bytes of which only head and tail are kept; no character is torn."""
-    for back in range(1, min(4, len(head)) + 1):
-        lead = head[-back]
-        if lead >= 0xC0:  # the lead of a character of 2 to 4 bytes: torn unless all of them are there
-            width = 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
-            head = head[:-back] if back < width else head
-            break
-        if lead < 0x80:
-            break
-    skip = 0
-    while skip < min(3, len(tail)) and 0x80 <= tail[skip] < 0xC0:
-        skip += 1
-    tail = tail[skip:]
+    cut = next((back for back in range(1, 4) if head[-back:][:1] >= b"\xc0"), 0)
+    if cut and not _decodes(head[-cut:]):
+        head = head[:-cut]
+    while tail and tail[0] & 0xC0 == _CONTINUATION and len(tail) > KEPT - 4:
+        tail = tail[1:]
     return b"%b [... %d bytes cut ...] %b" % (head, length - len(head) - len(tail), tail)
 
 
@@ -242,33 +239,44 @@ class Bodies:
     nuls: int
 
 
-_ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])?"
+_ANSI = r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b\r]*(?:\x07|\x1b\\)|[@-Z\\^_])?"
 """An escape sequence. A title without its end is no sequence: only its escape character goes."""
-_BAR = (
-    r"[^\r|]{0,60}?(?:\d{1,3}%\|[^|\r]*\|[^\r\[]*\[[^\[\]\r]*\]"  # tqdm
-    r"|\d[\d.]*[kMGT]?[a-z]{0,8} \[\d\d:\d\d[^\[\]\r]*\]"  # tqdm without a total
-    r"|\d+/\d+ \[[=>.\- ]+\][^\r]*)[ \t]*"  # Keras
-)
-"""All of a progress bar: text printed behind or before one on the same line is kept."""
-_TROUBLE = r"rror|raceback|xception|WARN|FATAL|ailed"
+_TROUBLE = "rror|raceback|xception|ailed|WARN|FATAL"
 """No bar holds these: text that was printed in front of one may."""
-_ANSI_RE, _BAR_RE, _TROUBLE_RE = (re.compile(pattern) for pattern in (_ANSI, _BAR, _TROUBLE))
+_ANSI_RE, _TROUBLE_RE = re.compile(_ANSI.encode()), re.compile(_TROUBLE.encode())
+_OTHER_BAR = re.compile(
+    rb"[^|]{0,60}?(?:[0-9][0-9.]*[kMGT]?[a-z]{0,8} \[[0-9][0-9]:[0-9][0-9][^\[\]]*\]"  # tqdm without a total
+    rb"|[0-9]+/[0-9]+ \[[=>.\- ]+\].*)",  # Keras
+    re.DOTALL,
+)
+_BAR_WITHIN = 96
+_BLANK = b" \t"
 _BOM = b"\xef\xbb\xbf"
-_GROUP = 128 << 10
+_GROUP = 64 << 10
+_RETURN = 13
+_CONTINUATION = 0x80
 
 
-def clean_text(text: str) -> str:
-    r"""A line as it is to be read: without NULs and escape sequences; of `\r` segments all but superseded bars.
+def _is_bar(part: bytes) -> bool:
+    """Whether all of a part is a progress bar: text printed behind or before one is not to be lost."""
+    part = part.rstrip(_BLANK)
+    if part.endswith(b"]") and part.find(b"%|", 0, _BAR_WITHIN) >= 0:
+        return True
+    return _OTHER_BAR.fullmatch(part) is not None
 
-    The reference for what `body_column` does to whole columns.
+
+def clean_line(line: bytes) -> bytes:
+    r"""A line as it is to be read: without NULs and escape sequences; of `\r` parts all but superseded bars.
+
+    `line` is UTF-8. The reference for what `body_column` does to whole columns.
     """
-    text = _ANSI_RE.sub("", text.replace("\0", ""))
-    if "\r" not in text:
-        return text
-    parts = [part for part in text.rstrip(" \t\r").split("\r") if part.strip(" \t")]
-    bars = [_BAR_RE.fullmatch(part) is not None and _TROUBLE_RE.search(part) is None for part in parts]
+    line = _ANSI_RE.sub(b"", line.replace(b"\0", b""))
+    if b"\r" not in line:
+        return line
+    parts = [part for part in line.rstrip(b" \t\r").split(b"\r") if part.strip(_BLANK)]
+    bars = [_is_bar(part) and _TROUBLE_RE.search(part) is None for part in parts]
     last = max((number for number, bar in enumerate(bars) if bar), default=-1)
-    return " ".join(part for number, part in enumerate(parts) if not bars[number] or number == last)
+    return b" ".join(part for number, part in enumerate(parts) if not bars[number] or number == last)
 
 
 def body_column(chunk: Chunk, data: Bytes, lines: Lines) -> Bodies:
@@ -277,16 +285,19 @@ def body_column(chunk: Chunk, data: Bytes, lines: Lines) -> Bodies:
     bad = _undecodable(chunk, starts)
     marked = [piece.start for piece in chunk.pieces if piece.begins and chunk.data.startswith(_BOM, piece.start)]
     special = np.union1d(bad, np.searchsorted(starts, np.array(marked, np.int64)))
-    odd = np.unique(np.searchsorted(starts, lines.controls, side="right") - 1)
-    plain = np.setdiff1d(odd, special, assume_unique=True)
-    texts = dict(zip(plain.tolist(), _clean_column(chunk, starts, ends, plain), strict=True))
+    texts: dict[int, bytes] = {}
     for row in special.tolist():
         raw = chunk.data[starts[row] : ends[row]]
-        if starts[row] in marked:
-            raw = raw.removeprefix(_BOM)
-        texts[row] = clean_text(raw.decode(errors="replace")).encode()
-    nuls = int(np.count_nonzero(data[lines.controls] == 0))
-    return Bodies(_splice(chunk, starts, ends, texts), len(bad), nuls)
+        raw = raw.removeprefix(_BOM) if starts[row] in marked else raw
+        texts[row] = clean_line(raw.decode(errors="replace").encode())
+    kind = data[lines.controls]
+    row_of = np.searchsorted(starts, lines.controls, side="right") - 1
+    returned = np.setdiff1d(row_of[kind == _RETURN], special)
+    other = np.unique(row_of[kind != _RETURN])
+    plain = np.setdiff1d(other, np.union1d(returned, special))
+    texts |= zip(plain.tolist(), _without_escapes(_take(chunk, starts, ends, plain)), strict=True)
+    texts |= zip(returned.tolist(), _last_states(chunk, starts, ends, returned, other), strict=True)
+    return Bodies(_splice(chunk, starts, ends, texts), len(bad), int(np.count_nonzero(kind == 0)))
 
 
 def _splice(chunk: Chunk, starts: Ints, ends: Ints, texts: dict[int, bytes]) -> pa.StringArray:
@@ -304,48 +315,45 @@ def _splice(chunk: Chunk, starts: Ints, ends: Ints, texts: dict[int, bytes]) -> 
     joined = b"".join(parts)
     if b"\r\n" in joined:
         joined = joined.replace(b"\r\n", b"")
-    offsets = np.zeros(len(starts) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(joined.replace(b"\n", b""))]
-    return pa.StringArray.from_buffers(len(starts), *buffers[1:])
+    return _strings(joined.replace(b"\n", b""), lengths)
 
 
-def _clean_column(chunk: Chunk, starts: Ints, ends: Ints, rows: Ints) -> Sequence[bytes]:
-    """`clean_text` of valid lines."""
-    if not len(rows):
-        return []
+def _take(chunk: Chunk, starts: Ints, ends: Ints, rows: Ints) -> pl.Series:
+    """Some of the lines, which are UTF-8, as they are."""
     whole = memoryview(chunk.data)
     pairs = zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)
-    offsets = np.zeros(len(rows) + 1, np.int32)
-    np.cumsum(ends[rows] - starts[rows], out=offsets[1:])
-    joined = b"".join([whole[start:end] for start, end in pairs])
-    text = polars_series(pa.StringArray.from_buffers(len(rows), pa.py_buffer(offsets), pa.py_buffer(joined)))
-    if b"\0" in joined:
-        text = text.str.replace_all("\0", "", literal=True)
-    if b"\x1b" in joined:
-        text = text.str.replace_all(_ANSI, "")
-    if b"\r" in joined:
-        text = _visible(text)
-    return text.cast(pl.Binary).to_list()
+    return polars_series(_strings(b"".join([whole[start:end] for start, end in pairs]), ends[rows] - starts[rows]))
 
 
-def _visible(text: pl.Series) -> pl.Series:
-    r"""The `\r` rule of `clean_text`; the rows for which one pattern cannot say it go through that itself."""
-    returned = text.str.contains("\r", literal=True)
-    rows = text.filter(returned)
-    trimmed = rows.str.strip_chars_end(" \t\r")
-    # In multi-line mode with R, ^ matches behind a carriage return.
-    short = trimmed.str.replace_all(rf"(?mR)^(?:{_BAR}|[ \t]*)\r+", "")
-    dropped = short.str.len_bytes() != trimmed.str.len_bytes()
-    hard = (dropped & ~short.str.contains(rf"(?mR)^{_BAR}$")) | trimmed.str.contains(_TROUBLE)
-    result = short.str.replace_all("\r", " ", literal=True)
-    if hard.any():
-        index = hard.arg_true()
-        result = result.scatter(index, [clean_text(line) for line in rows.gather(index)])
-    return text.scatter(returned.arg_true(), result)
+def _without_escapes(text: pl.Series) -> list[bytes]:
+    """`clean_line` of lines without carriage returns."""
+    clean = text.str.replace_all("\0", "", literal=True).str.replace_all(_ANSI, "")
+    return clean.cast(pl.Binary).to_list()
 
 
-def polars_series(column: pa.Array) -> pl.Series:
+def _last_states(chunk: Chunk, starts: Ints, ends: Ints, rows: Ints, other: Ints) -> list[bytes]:
+    """`clean_line` of lines with carriage returns; nearly all of them are progress bars and nothing else."""
+    text = _take(chunk, starts, ends, rows)
+    hard = text.str.contains(_TROUBLE).to_numpy() | np.isin(rows, other)
+    lines = []
+    for line, difficult in zip(text.cast(pl.Binary).to_list(), hard.tolist(), strict=True):
+        if not difficult:
+            parts = [part for part in line.split(b"\r") if part]
+            if all(part.endswith(b"]") and part.find(b"%|", 0, _BAR_WITHIN) >= 0 for part in parts):
+                lines.append(parts[-1])
+                continue
+        lines.append(clean_line(line))
+    return lines
+
+
+def _strings(data: bytes, lengths: Ints) -> pa.StringArray:
+    """Strings that lie one behind the other."""
+    offsets = np.zeros(len(lengths) + 1, np.int32)
+    np.cumsum(lengths, out=offsets[1:])
+    return pa.StringArray.from_buffers(len(lengths), pa.py_buffer(offsets.data), pa.py_buffer(data))
+
+
+def polars_series(column: pa.StringArray) -> pl.Series:
     """An Arrow array as a polars series, without a copy where its type allows."""
     series = pl.from_arrow(column)
     if not isinstance(series, pl.Series):
@@ -354,23 +362,32 @@ def polars_series(column: pa.Array) -> pl.Series:
 
 
 def _undecodable(chunk: Chunk, starts: Ints) -> Ints:
-    """Rows that are no UTF-8."""
-    span = pa.py_buffer(np.array([0, chunk.size], np.int64))
-    try:
-        pa.LargeBinaryArray.from_buffers(pa.large_binary(), 1, [None, span, pa.py_buffer(chunk.data)]).cast(
-            pa.large_string()
-        )
-    except pa.ArrowInvalid:
-        pass
-    else:
-        return np.empty(0, np.int64)
-    rows = []
-    bounds = [*np.unique(np.searchsorted(starts, np.arange(0, chunk.size, _GROUP))).tolist(), len(starts)]
-    places = [*starts.tolist(), chunk.size]
-    for low, high in zip(bounds, bounds[1:], strict=False):
-        if not _decodes(chunk.data[places[low] : places[high]]):
-            rows += [row for row in range(low, high) if not _decodes(chunk.data[places[row] : places[row + 1]])]
-    return np.array(rows, np.int64)
+    """Rows that are no UTF-8, found by halving."""
+    buffer = pa.py_buffer(chunk.data)
+
+    def valid(start: int, end: int) -> bool:
+        span = pa.py_buffer(np.array([start, end], np.int64).data)
+        try:
+            pa.LargeBinaryArray.from_buffers(pa.large_binary(), 1, [None, span, buffer]).cast(pa.large_string())
+        except pa.ArrowInvalid:
+            return False
+        return True
+
+    rows: list[int] = []
+    places = np.append(starts, chunk.size)
+    open_spans = [(0, len(starts))]
+    while open_spans:
+        low, high = open_spans.pop()
+        start, end = int(places[low]), int(places[high])
+        if start == end or valid(start, end):
+            continue
+        if end - start > _GROUP and high - low > 1:
+            middle = min(max(int(np.searchsorted(places, (start + end) // 2)), low + 1), high - 1)
+            open_spans += ((low, middle), (middle, high))
+        else:
+            bounds = places[low : high + 1].tolist()
+            rows += [low + n for n, span in enumerate(pairwise(bounds)) if not _decodes(chunk.data[slice(*span)])]
+    return np.array(sorted(rows), np.int64)
 
 
 def _decodes(data: bytes) -> bool:

@@ -27,6 +27,9 @@ DAY = 86_400
 _SCAN_BLOCK = 1 << 18  # stays in the cache between the compare and the search
 _MONTH_DAYS = np.array([0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
 _POWERS = np.array([10**exponent for exponent in range(9, -1, -1)], np.int64)
+_CLOCK = np.uint64(int.from_bytes(b"00:00:00", "little"))
+_SIXES, _UPPER, _ONES = (np.uint64(0x0101010101010101 * byte) for byte in (0x06, 0xF0, 0x01))
+_BYTE = np.uint64(0xFF)
 _COLON, _DOT, _COMMA, _DASH, _SLASH, _SPACE, _PLUS = (np.uint8(ord(c)) for c in ":.,-/ +")
 
 
@@ -58,12 +61,14 @@ class Stamps:
 
     `ns` is UTC (or the writer's local time taken as UTC). Where `dated` is False the year is missing and `ns` counts
     from the start of 1972, a leap year: see `with_year`. `letter` is the level letter of glog and c10 lines, else 0.
+    `end` is where the digits end in the chunk.
     """
 
     row: Ints
     ns: Ints
     dated: Bools
     letter: Bytes
+    end: Ints
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +118,8 @@ def read_stamps(data: Bytes, lines: Lines, colons: Ints) -> Stamps:
     keep &= _first(row, keep)
     row, seconds = row[keep], seconds[keep]
     found = _Found(found.at[keep], found.day[keep], found.form[keep], found.dated[keep], found.letter[keep])
-    fraction, zone = _fraction_and_zone(data, found)
-    stamps = Stamps(row, (found.day * DAY + seconds - zone) * SECOND + fraction, found.dated, found.letter)
+    fraction, zone, end = _fraction_and_zone(data, found)
+    stamps = Stamps(row, (found.day * DAY + seconds - zone) * SECOND + fraction, found.dated, found.letter, end)
     return _with_epochs(data, lines, stamps)
 
 
@@ -167,12 +172,21 @@ def _digits(data: Bytes, at: Ints, count: int) -> tuple[Ints, Bools]:
     return value, valid
 
 
+def _words(data: Bytes, at: Ints) -> npt.NDArray[np.uint64]:
+    """The eight bytes from each place on as a number, the first one lowest; `at` is not negative."""
+    windows = np.ndarray((len(data) - 7,), "<u8", data.data, strides=(1,))
+    return windows[at]
+
+
 def _time_of_day(data: Bytes, at: Ints) -> tuple[Ints, Bools]:
-    hour, a = _digits(data, at, 2)
-    minute, b = _digits(data, at + 3, 2)
-    second, c = _digits(data, at + 6, 2)
+    """Seconds since midnight of `HH:MM:SS`, worked out on all eight bytes at once."""
+    word = _words(data, at) ^ _CLOCK
+    # Each byte is now the value of its digit, and zero for a colon, or has one of its upper four bits set.
+    valid = (((word + _SIXES) | word) & _UPPER) == 0
+    pairs = word * np.uint64(10) + (word >> np.uint64(8))
+    hour, minute, second = ((pairs >> np.uint64(shift) & _BYTE).astype(np.int64) for shift in (0, 24, 48))
     after = data[at + 8] - np.uint8(48)
-    valid = a & b & c & (hour < 24) & (minute < 60) & (second < 61) & (after > 9)
+    valid &= (hour < 24) & (minute < 60) & (second < 61) & (after > 9)
     return hour * 3600 + minute * 60 + second, valid
 
 
@@ -312,25 +326,36 @@ def _read_named(data: Bytes, found: _Found, index: Ints) -> None:
     found.dated[index] = has_year
 
 
-def _fraction_and_zone(data: Bytes, found: _Found) -> tuple[Ints, Ints]:
-    """Fraction in ns and offset from UTC in seconds, of what follows the time of day."""
+def _decimals(data: Bytes, at: Ints) -> tuple[Ints, Ints]:
+    """Nanoseconds that up to nine digits after a point stand for, and how many they are."""
+    word = _words(data, at) ^ (_ONES * np.uint64(48))
+    other = (((word + _SIXES) | word) & _UPPER) >> np.uint64(4)
+    for shift in (2, 1):
+        other |= other >> np.uint64(shift)
+    other &= _ONES
+    # All ones in the bytes below the first that is no digit.
+    mask = (other & (~other + np.uint64(1))) - np.uint64(1)
+    digits = ((mask & _ONES) * _ONES >> np.uint64(56)).astype(np.int64)
+    word &= mask
+    value = np.zeros(len(at), np.int64)
+    for shift in range(8):
+        value = value * 10 + ((word >> np.uint64(8 * shift)) & _BYTE).astype(np.int64)
+    ninth = data[at + 8] - np.uint8(48)
+    long = (digits == 8) & (ninth < 10)
+    return value * 10 + np.where(long, ninth, 0), digits + long
+
+
+def _fraction_and_zone(data: Bytes, found: _Found) -> tuple[Ints, Ints, Ints]:
+    """Of what follows the time of day: fraction in ns, offset from UTC in seconds, and where the fraction ends."""
     at = found.at + 8
     fraction = np.zeros(len(at), np.int64)
     zone = np.zeros(len(at), np.int64)
     width = np.zeros(len(at), np.int64)
     dotted = np.flatnonzero((data[at] == _DOT) | (data[at] == _COMMA))
-    place = at[dotted] + 1
-    value = np.zeros(len(dotted), np.int64)
-    digits = np.zeros(len(dotted), np.int64)
-    live = np.ones(len(dotted), np.bool_)
-    for shift in range(9):
-        digit = data[place + shift] - np.uint8(48)
-        live &= digit < 10
-        value = np.where(live, value * 10 + digit, value)
-        digits += live
+    value, digits = _decimals(data, at[dotted] + 1)
     # The nine digits of a c10 stamp are the monotonic clock's: the stamp is good to a second.
     monotonic = (found.form[dotted] == Form.GLOG) & (digits == 9)
-    fraction[dotted] = np.where(monotonic, 0, value * _POWERS[digits])
+    fraction[dotted] = np.where(monotonic, 0, value)
     width[dotted] = np.where(digits > 0, digits + 1, 0)
     at = at + width
     signed = np.flatnonzero((found.form == Form.ISO) & ((data[at] == _PLUS) | (data[at] == _DASH)))
@@ -343,7 +368,7 @@ def _fraction_and_zone(data: Bytes, found: _Found) -> tuple[Ints, Ints]:
     valid = a & ~_is_word(follows) & (hours < 15) & (minutes < 60)
     seconds = hours * 3600 + minutes * 60
     zone[signed] = np.where(valid, np.where(data[place] == _DASH, -seconds, seconds), 0)
-    return fraction, zone
+    return fraction, zone, at
 
 
 _EPOCH_WINDOW = 64
@@ -372,6 +397,7 @@ def _with_epochs(data: Bytes, lines: Lines, stamps: Stamps) -> Stamps:
         np.concatenate([stamps.ns, ns])[order],
         np.concatenate([stamps.dated, np.ones(len(rows), np.bool_)])[order],
         np.concatenate([stamps.letter, np.zeros(len(rows), np.uint8)])[order],
+        np.concatenate([stamps.end, at + 10])[order],
     )
 
 

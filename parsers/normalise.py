@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -20,9 +20,11 @@ import pyarrow as pa
 
 from parsers import kernel
 from parsers.chunks import CHUNK_SIZE, HEAD_WINDOW, SLACK, Chunk, Packer, Piece, body_column, polars_series
-from parsers.kernel import Bools, Bytes, Ints, Stamps
 from parsers.records import Signal, Source
 from parsers.schema import EVENT_SCHEMA
+
+if TYPE_CHECKING:
+    from parsers.kernel import Bools, Bytes, Ints, Stamps
 
 OpenChunks: TypeAlias = Callable[[Source], Iterator[bytes]]
 """The decompressed bytes of a source in blocks of any size. Called again where they are needed a second time."""
@@ -129,14 +131,14 @@ class Normalisation:
         tags = _read_tags(text.column, data, lines.starts, labelled)
         columns = {
             "ts": ts,
-            "ts_quality": pa.DictionaryArray.from_arrays(pa.array(quality), _QUALITIES),
+            "ts_quality": pa.DictionaryArray.from_arrays(pa.array(quality, pa.int8()), _QUALITIES),
             "host": layout.words([source.host for source in sources], pa.int32()),
             "rank": layout.numbers([source.rank for source in sources], tags.rows, tags.rank),
             "local_rank": layout.numbers([source.local_rank for source in sources], tags.rows, tags.local_rank),
             "attempt": pa.array(layout.spread([source.attempt or 0 for source in sources]).astype(np.int32)),
             "stream": layout.words([source.stream for source in sources], pa.int8(), tags.rows, tags.stream),
             "severity": pa.array(_severities(text.column, stamps)),
-            "logger": _loggers(text.column, stamps.row),
+            "logger": _loggers(text.column, data, stamps),
             "body": text.column,
             "signature": self._signatures(chunk.pieces, layout),
             "path": layout.words([source.path for source in sources], pa.int32()),
@@ -153,7 +155,7 @@ class Normalisation:
         self.stats.undecodable_lines += undecodable
         self.stats.nul_bytes += nuls
 
-    def _signatures(self, pieces: Sequence[Piece], layout: _Layout) -> pa.DictionaryArray:
+    def _signatures(self, pieces: Sequence[Piece], layout: _Layout) -> pa.DictionaryArray[Any, Any]:
         rows: list[int] = []
         words: list[str | None] = []
         bounds = [*layout.heads.tolist(), layout.rows]
@@ -202,7 +204,7 @@ class _Layout:
         """A value a piece as a value a row."""
         return np.repeat(np.array(values, np.int64), self.counts)
 
-    def numbers(self, values: Sequence[int | None], rows: Ints, own: pl.Series) -> pa.Array:
+    def numbers(self, values: Sequence[int | None], rows: Ints, own: pl.Series) -> pa.Array[Any]:
         """A number a piece, those of some rows replaced where `own` has one; int32."""
         column = self.spread([-1 if value is None else value for value in values]).astype(np.int32)
         told = own.is_not_null().to_numpy()
@@ -211,7 +213,7 @@ class _Layout:
 
     def words(
         self, values: Sequence[str | None], index: pa.DataType, rows: Ints | None = None, own: Sequence[str | None] = ()
-    ) -> pa.DictionaryArray:
+    ) -> pa.DictionaryArray[Any, Any]:
         """A word a piece, those of some rows replaced where `own` has one."""
         codes: dict[str | None, int] = {None: -1}
         column = self.spread([codes.setdefault(value, len(codes) - 1) for value in values])
@@ -234,7 +236,9 @@ class _Clock:
         self._job_reference: int | None = None
         self._probed = False
 
-    def times(self, pieces: Sequence[Piece], layout: _Layout, stamps: Stamps) -> tuple[pa.Array, npt.NDArray[np.int8]]:
+    def times(
+        self, pieces: Sequence[Piece], layout: _Layout, stamps: Stamps
+    ) -> tuple[pa.Array[Any], npt.NDArray[np.int8]]:
         """Times and how they are known: forward within a source, backward only from a stamp in its head window."""
         firsts = [number for number, piece in enumerate(pieces) if piece.begins or number == 0]
         heads = layout.heads[firsts]
@@ -307,6 +311,10 @@ class _Clock:
         return int(dated[0]) if len(dated) else None
 
 
+def _indices(rows: Ints) -> pa.Int64Array:
+    return pa.array(rows, pa.int64())
+
+
 @dataclass(frozen=True, slots=True)
 class _Tags:
     """What launcher tags say, for the rows that have one."""
@@ -317,18 +325,18 @@ class _Tags:
     stream: list[str | None]
 
 
-_WHEN = r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4})?"
+_WHEN = r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ [0-9]][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9] [0-9]{4})?"
 _TAG = (
-    rf"^(?:{_WHEN}\[(?:[\w@.-]+,)?(?P<mpi>\d{{1,7}})\]<(?P<stream>stdout|stderr|stddiag)>:"  # mpirun, horovodrun
-    r'|<(?P<xml>stdout|stderr) rank="(?P<prrte>\d{1,7})">'
-    r"|\[rank(?P<rank>\d{1,7})\]:"
-    r"|\[[A-Za-z_][\w.-]{0,40}?(?P<local>\d{1,5})\]: ?(?:\[rank(?P<nested>\d{1,7})\]:)?"  # torchrun --tee: role, local rank
-    r"|(?P<label> *\d{1,7}): )"
+    rf"^(?:{_WHEN}\[(?:[\w@.-]+,)?(?P<mpi>[0-9]{{1,7}})\]<(?P<stream>stdout|stderr|stddiag)>:"  # mpirun, horovodrun
+    r'|<(?P<xml>stdout|stderr) rank="(?P<prrte>[0-9]{1,7})">'
+    r"|\[rank(?P<rank>[0-9]{1,7})\]:"
+    r"|\[[A-Za-z_][\w.-]{0,40}?(?P<local>[0-9]{1,5})\]: ?(?:\[rank(?P<nested>[0-9]{1,7})\]:)?"  # torchrun --tee: role, local rank
+    r"|(?P<label> *[0-9]{1,7}): )"
 )
 _LABEL_BYTES = np.isin(np.arange(256), np.frombuffer(b" 0123456789", np.uint8))
 
 
-def _read_tags(column: pa.Array, data: Bytes, starts: Ints, labelled: Bools) -> _Tags:
+def _read_tags(column: pa.StringArray, data: Bytes, starts: Ints, labelled: Bools) -> _Tags:
     """Ranks and streams from the tags at the front of the lines, looked for where a line begins like one."""
     first, second = data[starts], data[starts + 1]
     letter = ((second | 32) - np.uint8(97)) < 26
@@ -337,7 +345,7 @@ def _read_tags(column: pa.Array, data: Bytes, starts: Ints, labelled: Bools) -> 
     likely |= (data[starts + 24] == ord("[")) & (data[starts + 3] == ord(" ")) & (data[starts + 7] == ord(" "))
     likely |= labelled & _LABEL_BYTES[first]
     rows = np.flatnonzero(likely)
-    found = polars_series(column.take(pa.array(rows))).str.extract_groups(_TAG).struct
+    found = polars_series(column.take(_indices(rows))).str.extract_groups(_TAG).struct
     number = {name: found.field(name).cast(pl.Int32) for name in ("mpi", "prrte", "rank", "local", "nested")}
     label = found.field("label").str.strip_chars(" ").cast(pl.Int32)
     # A number and a colon are a label only where the source says so.
@@ -353,7 +361,7 @@ _HEAD_CHARACTERS = 160
 """A level or a logger is named within so many characters, or it is part of the message."""
 _LEVEL = (
     r"((?-u:\b)(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)(?-u:\b)"
-    r'|"(?:level|lvl|severity|levelname)": ?"[A-Za-z]+|^[a-z]{2,20}: (?:error|warning|fatal|info|debug):)'
+    r'|"(?:level|lvl|severity|levelname)": ?"[A-Za-z]+|: (?:error|warning|fatal): )'
 )
 _SEVERITY = {
     "trace": 1, "debug": 5, "info": 9, "notice": 10, "warn": 13, "warning": 13, "error": 17, "critical": 21,
@@ -363,26 +371,31 @@ _LETTERS = np.zeros(256, np.int8)
 _LETTERS[list(b"VIWEFC")] = (5, 9, 13, 17, 21, 21)
 _WORDS = re.compile(r"[A-Za-z]+")
 _LOGGER = (
-    r'(?:- |"(?:logger|name)": ?"| |\[)([A-Za-z_][\w./-]{1,80})'
-    r'(?: - |", |:\d+(?::\w+)?\])'
+    r"^(?:[^A-Za-z]*- |(?:\[[a-z]+[0-9]+\]:)*\[?[VIWEFC][0-9]+ [0-9:.]+ +(?:[0-9]+ )?)"
+    r"([A-Za-z_][A-Za-z0-9_./+-]*)(?: - |:[0-9]+\])"
 )
+"""`logging`'s usual format, and the source file of glog and c10 lines."""
 
 
-def _severities(column: pa.Array, stamps: Stamps) -> npt.NDArray[np.int8]:
+def _severities(column: pa.StringArray, stamps: Stamps) -> npt.NDArray[np.int8]:
     """OpenTelemetry's number of each line's level; 0 where the line names none."""
     words = polars_series(column).str.slice(0, _HEAD_CHARACTERS).str.extract(_LEVEL).to_arrow().dictionary_encode()
-    names = [_WORDS.findall(word)[-1].lower() for word in words.dictionary.to_pylist()]
+    names = [_WORDS.findall(str(word))[-1].lower() for word in words.dictionary.to_pylist()]
     levels = np.array([*(_SEVERITY.get(name, 0) for name in names), 0], np.int8)
-    severity = levels[words.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)]
+    severity: npt.NDArray[np.int8] = levels[words.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)]
     lettered = stamps.letter > 0
     severity[stamps.row[lettered]] = _LETTERS[stamps.letter[lettered]]
     return severity
 
 
-def _loggers(column: pa.Array, stamped: Ints) -> pa.DictionaryArray:
-    """The logger that a stamped line names, or its source file (c10, glog, DeepSpeed)."""
-    heads = polars_series(column.take(pa.array(stamped))).str.slice(0, _HEAD_CHARACTERS)
+def _loggers(column: pa.StringArray, data: Bytes, stamps: Stamps) -> pa.DictionaryArray[Any, Any]:
+    """The logger that a line names behind its stamp, where that is cheap to see."""
+    dashed = (data[stamps.end] == ord(" ")) & (data[stamps.end + 1] == ord("-")) & (data[stamps.end + 2] == ord(" "))
+    rows = stamps.row[dashed | (stamps.letter > 0)]
+    heads = polars_series(column.take(_indices(rows))).str.slice(0, _HEAD_CHARACTERS)
     words = heads.str.extract(_LOGGER).to_arrow().dictionary_encode()
     codes = np.full(len(column), -1, np.int32)
-    codes[stamped] = words.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return pa.DictionaryArray.from_arrays(pa.array(codes, mask=codes < 0), words.dictionary.cast(pa.string()))
+    codes[rows] = words.indices.fill_null(-1).to_numpy(zero_copy_only=False)
+    return pa.DictionaryArray.from_arrays(
+        pa.array(codes, pa.int32(), mask=codes < 0), words.dictionary.cast(pa.string())
+    )

@@ -1,8 +1,7 @@
 """Strips what launchers, collectors and loggers put in front of a line, and keeps what it tells.
 
 Prefixes are data: the `[[prefix]]` items of `formats/*.toml`. They are tried from outside to inside, in file order at
-each position, until none matches. JSON records (docker's, and those of common JSON formatters) are the one form that
-needs code.
+each position, until none matches. JSON records are the one form that needs code (`json_records.py`).
 
 Keys of a prefix's `tags` with a meaning of their own; all others are constants copied to the line:
 
@@ -14,14 +13,17 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, islice
-from typing import Final, NamedTuple
+from typing import TYPE_CHECKING, Final, NamedTuple
 
+from parsers.json_records import unwrap
 from parsers.lineformats import Format, FormatError, Prefix
 from parsers.records import Known, Stamp
 from parsers.timestamps import StampContext, read_stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
 
 MAX_LAYERS: Final = 10
 _MAX_JSON: Final = 1 << 20
@@ -30,14 +32,16 @@ _MAX_DIGITS: Final = 9
 _MAX_HOST: Final = 255
 _NUMBERS: Final = frozenset({"local_rank", "pid", "attempt"})
 _TEXTS: Final = frozenset({"host", "stream", "level", "logger"})
+"""Fields of `Origin` that the outermost prefix decides, as numbers and as text."""
 _CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _GROUP: Final = re.compile(r"\(\?P<\w+>")
 _LABEL: Final = re.compile(r"(?:P\d{1,4} )? {0,4}\d{1,5}:(?: |$)")
 # Words that programs number in brackets as torchrun does its roles; none of them is a process.
 _NOT_ROLES: Final = frozenset(
-    """batch block bucket chunk cuda cycle device dp ep epoch expert fold gpu group head it item iter iteration job
-    layer level line loop node part pass phase pp rank request round run sample seed shard split stage step test
-    thread tp trial try update""".split()
+    {"batch", "block", "bucket", "chunk", "cuda", "cycle", "device", "dp", "ep", "epoch", "expert", "fold", "gpu"}
+    | {"group", "head", "it", "item", "iter", "iteration", "job", "layer", "level", "line", "loop", "node", "part"}
+    | {"pass", "phase", "pp", "rank", "request", "round", "run", "sample", "seed", "shard", "split", "stage", "step"}
+    | {"test", "thread", "tp", "trial", "try", "update"}
 )
 
 
@@ -275,22 +279,13 @@ class PrefixStripper:
                 self._set_stamp(origin, read_stamp(form, value, self._context), value)
             elif name == "rank":
                 _set_rank(origin, value, how)
-            elif name in _NUMBERS:
-                if getattr(origin, name) is None:
-                    setattr(origin, name, _number(value))
-            elif name in _TEXTS:
-                if getattr(origin, name) is None:
-                    setattr(origin, name, value)
             else:
-                origin.tags.setdefault(name, value)
+                _keep(origin, name, value)
         for name, value in constants:
-            if name in _TEXTS:
-                setattr(origin, name, getattr(origin, name) or value)
-            else:
-                origin.tags.setdefault(name, value)
+            _keep(origin, name, value)
 
     def _set_stamp(self, origin: Origin, stamp: Stamp | None, text: str) -> None:
-        """The outer stamp wins: it is on every line of the file, and of one clock. A wall clock beats time since boot."""
+        """The outer stamp wins: all lines of the file have it, by one clock. A wall clock beats time since boot."""
         if stamp is None:
             return
         if origin.stamp is None or (origin.stamp.boot and not stamp.boot):
@@ -307,17 +302,18 @@ class PrefixStripper:
             raw = json.loads(text)
         except (ValueError, RecursionError):
             return None
-        fields = _unwrap(raw) if isinstance(raw, dict) else None
+        fields = unwrap(raw) if isinstance(raw, dict) else None
         if fields is None:
             return None
         inner = self._strip(_CONTROL.sub("", fields.pop("body")))
         for name in ("level", "logger"):
             if getattr(inner, name) is not None:
                 fields.pop(name, None)
-        stamp = fields.pop("ts", None)
-        if stamp is not None:
-            form = "epoch" if stamp.replace(".", "", 1).isdecimal() else "iso"
-            self._set_stamp(origin, read_stamp(form, stamp, self._context), stamp)
+        stamp = fields.pop("ts", "")
+        number = stamp.partition(".")[0].isdecimal()
+        # A small number counts from the start of the run, not from 1970.
+        if not number or len(stamp.partition(".")[0]) >= _MAX_DIGITS:
+            self._set_stamp(origin, read_stamp("epoch" if number else "iso", stamp, self._context), stamp)
         self._absorb(origin, tuple(map(_Slot, fields)), fields.values())
         return _merge(origin, inner)
 
@@ -373,6 +369,18 @@ def _number(text: str) -> int | None:
     return int(text) if len(text) <= _MAX_DIGITS and text.isdecimal() else None
 
 
+def _keep(origin: Origin, name: str, value: str) -> None:
+    """Sets a field, or a tag, that no outer prefix has set."""
+    if name in _NUMBERS:
+        if getattr(origin, name) is None:
+            setattr(origin, name, _number(value))
+    elif name in _TEXTS:
+        if getattr(origin, name) is None:
+            setattr(origin, name, value)
+    else:
+        origin.tags.setdefault(name, value)
+
+
 def _set_rank(origin: Origin, text: str, how: Known) -> None:
     rank = _number(text)
     if rank is None:
@@ -396,67 +404,3 @@ def _merge(outer: Origin, inner: Origin) -> Origin:
             setattr(outer, name, getattr(inner, name))
     outer.tags = inner.tags | outer.tags
     return outer
-
-
-_JSON_KEYS: Final = {
-    "ts": ("time", "timestamp", "@timestamp", "ts", "asctime", "datetime"),
-    "level": ("level", "levelname", "severity", "log.level", "lvl"),
-    "rank": ("rank", "global_rank", "process_index", "RANK"),
-    "local_rank": ("local_rank", "LOCAL_RANK"),
-    "host": ("host", "hostname", "node"),
-    "pid": ("pid", "process"),
-    "stream": ("stream",),
-    "logger": ("logger", "logger_name", "name"),
-    "attempt": ("attempt", "restart_count"),
-}
-_JSON_BODY: Final = ("message", "msg", "event", "text", "log")
-_JSON_TRACE: Final = ("exc_info", "exception", "traceback", "stack_trace", "stacktrace", "exc_text", "stack")
-_JSON_POD: Final = {"pod": "pod_name", "container": "container_name", "host": "host"}
-
-
-def _plain(value: object) -> str | None:
-    """A JSON value as the text of a field: no objects, no booleans, no empty text."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return None
-    text = f"{value:.9f}" if isinstance(value, float) else str(value)
-    return text or None
-
-
-def _unwrap(raw: dict[str, object]) -> dict[str, str] | None:
-    """The fields of a JSON log record, `body` among them; None if the object is not a record.
-
-    A record has a text, and says when, how bad, from which stream or from which rank: a dictionary of metrics or an
-    `error.json` does not.
-    """
-    nested = raw.get("record")
-    if isinstance(nested, dict) and isinstance(nested.get("message"), str):  # loguru's serialize=True
-        raw = _loguru(nested)
-    body = next((text for key in _JSON_BODY if isinstance(text := raw.get(key), str)), None)
-    if body is None:
-        return None
-    fields: dict[str, str] = {}
-    for name, keys in _JSON_KEYS.items():
-        value = next((text for key in keys if (text := _plain(raw.get(key))) is not None), None)
-        if value is not None:
-            fields[name] = value
-    if not fields.keys() & {"ts", "level", "rank", "stream"}:
-        return None
-    kubernetes = raw.get("kubernetes")
-    if isinstance(kubernetes, dict):
-        for name, key in _JSON_POD.items():
-            if (value := _plain(kubernetes.get(key))) is not None:
-                fields.setdefault(name, value)
-    trace = next((text for key in _JSON_TRACE if isinstance(text := raw.get(key), str)), "")
-    body = body.removesuffix("\n")
-    fields["body"] = f"{body}\n{trace.rstrip()}" if trace and trace not in body else body
-    return fields
-
-
-def _loguru(record: dict[str, object]) -> dict[str, object]:
-    flat: dict[str, object] = {"message": record["message"], "name": record.get("name")}
-    for name, key in (("level", "name"), ("time", "timestamp"), ("process", "id")):
-        if isinstance(part := record.get(name), dict):
-            flat[name] = part.get(key)
-    if isinstance(extra := record.get("extra"), dict):
-        flat |= {key: extra[key] for key in ("rank", "global_rank", "local_rank") if key in extra}
-    return flat

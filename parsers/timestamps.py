@@ -9,12 +9,14 @@ or names no real instant; none raises.
 from __future__ import annotations
 
 from calendar import timegm
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import date
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from parsers.records import Stamp
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SECOND: Final = 1_000_000_000
 MINUTE: Final = 60 * SECOND
@@ -27,9 +29,9 @@ _STEPS: Final = tuple(10 ** (9 - digits) for digits in range(10))
 """Nanoseconds of one unit in the n-th digit after the point."""
 _FRACTION_AT: Final = 19
 _MONTHS: Final = {
-    name: number
-    for number, name in enumerate("Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1)
-}  # fmt: skip
+    **{"Jan": 1, "Feb": 2, "Mar": 3, "Apr": 4, "May": 5, "Jun": 6},
+    **{"Jul": 7, "Aug": 8, "Sep": 9, "Oct": 10, "Nov": 11, "Dec": 12},
+}
 _MAX_YEAR: Final = 2261
 """Signed 64-bit nanoseconds end in April 2262."""
 
@@ -282,9 +284,10 @@ def _clock_only(text: str, context: StampContext) -> Stamp | None:
         return None
     fraction, step = _fraction(text[9:])
     ns = _clock(text[:8]) + fraction
-    if context.reference_ns is not None:
-        midnight = context.reference_ns // DAY * DAY
-        ns = min((midnight + shift + ns for shift in (-DAY, 0, DAY)), key=lambda at: abs(at - context.reference_ns))  # type: ignore[operator]  # not None, tested above
+    reference = context.reference_ns
+    if reference is not None:
+        midnight = reference // DAY * DAY
+        ns = min((midnight + shift + ns for shift in (-DAY, 0, DAY)), key=lambda at: abs(at - reference))
     return _stamp(ns, step, year_known=False)
 
 

@@ -18,7 +18,7 @@ from parsers.multiline import TRACEBACK_HEAD, Block, BlockAssembler, Place
 from parsers.prefixes import Origin, PrefixStripper
 from parsers.records import Signal, Source, Stamp, StampQuality
 from parsers.blocks import block_signals
-from parsers.timestamps import StampContext
+from parsers.timestamps import StampContext, read_stamp
 
 HEAD_BYTES = 48 << 10
 TAIL_BYTES = 128 << 10
@@ -129,8 +129,8 @@ class LogTriage:
     ) -> None:  # fmt: skip
         self.scan = Scan(source)
         self._lexicon = lexicon if lexicon is not None else default_lexicon()
-        context = context if context is not None else StampContext(source.mtime_ns)
-        self._stripper = PrefixStripper(self._lexicon.formats, context)
+        self._context = context if context is not None else StampContext(source.mtime_ns)
+        self._stripper = PrefixStripper(self._lexicon.formats, self._context)
         self._assembler = BlockAssembler()
         self._pending = b""
         self._offset = 0
@@ -319,7 +319,19 @@ class LogTriage:
         self._unstamped.clear()
         self._open_ended.clear()
 
+    def _told(self, signal: Signal) -> Stamp | None:
+        """The time that the text itself gives (a summary box, `CANCELLED AT …`): nearer to the event than its line."""
+        text = signal.fields.get("time") or signal.fields.get("box_time")
+        if not text:
+            return None
+        for form in ("iso", "elastic", "asctime"):
+            stamp = read_stamp(form, text, self._context)
+            if stamp is not None:
+                return stamp
+        return None
+
     def _stamp(self, signal: Signal, key: StreamKey, own: Stamp | None) -> None:
+        own = self._told(signal) or own
         if own is not None:
             signal.stamp, signal.quality = own, StampQuality.OWN
         elif key in self._last_stamp:

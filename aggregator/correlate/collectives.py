@@ -7,6 +7,7 @@ https://github.com/pytorch/pytorch/tree/main/torch/distributed/flight_recorder
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from dataclasses import dataclass, field, replace
@@ -260,18 +261,16 @@ class _Track:
             return None
         runs = first.state is EntryState.STARTED or first.started_ns is not None
         told = any(entry.started_ns is not None or entry.state is EntryState.STARTED for entry in self.dump.entries)
-        size = str(sum(_elements(shape) for shape in first.in_sizes)) if first.in_sizes else ""
+        sizes = str(sum(math.prod(shape) for shape in first.in_sizes)) if first.in_sizes else None
         pending = Pending(
-            operation(first.name), first.seq, size, ",".join(first.dtypes), runs if told else None, first.record_id
+            operation(first.name),
+            first.seq,
+            sizes,
+            ",".join(first.dtypes) or None,
+            runs if told else None,
+            first.record_id,
         )
         return pending, first.created_ns
-
-
-def _elements(shape: Sequence[int]) -> int:
-    count = 1
-    for size in shape:
-        count *= size
-    return count
 
 
 def _aborted(entry: Entry) -> bool:
@@ -286,36 +285,39 @@ def _furthest(dump: FlightDump) -> tuple[int, int]:
 
 def _tracks(dumps: Mapping[int, FlightDump], world_size: int | None) -> dict[str, dict[int, _Track]]:
     """By group, then rank. The same name with other members is another group."""
-    seen: dict[tuple[str, tuple[int, ...]], dict[int, _Track]] = defaultdict(dict)
     everyone = tuple(range(world_size)) if world_size else tuple(sorted(dumps))
+    found: dict[str, dict[tuple[int, ...], dict[int, _Track]]] = defaultdict(lambda: defaultdict(dict))
     for rank, dump in dumps.items():
-        descs = {entry.group: entry.desc for entry in dump.entries}
-        for config in dump.groups.values():
-            descs.setdefault(config.name or "0", config.desc)
-        if 0 in dump.status and not dump.groups and not dump.entries:
-            descs["0"] = "default_pg"
-        for name, desc in descs.items():
-            config = dump.config_of(name, desc)
-            default = name in DEFAULT_GROUPS or desc == "default_pg"
-            ranks = config.ranks if config is not None and config.ranks else everyone if default else ()
-            if ranks and rank not in ranks:
-                continue
-            title = f"{name} ({desc})" if desc and desc != name else name
-            seen[name, ranks][rank] = _Track(rank, name, title, ranks, dump, name)
-        for entry in dump.entries:
-            ranks_of = next((key for key in seen if key[0] == entry.group and rank in seen[key]), None)
-            if ranks_of is not None:
-                seen[ranks_of][rank].add(entry)
-    spelled = defaultdict(list)
-    for name, ranks in seen:
-        spelled[name].append(ranks)
+        for track in _tracks_of(rank, dump, everyone):
+            found[track.label][track.members][rank] = track
     tracks = {}
-    for (name, ranks), by_rank in seen.items():
-        label = name if len(spelled[name]) == 1 else f"{name}{list(ranks)}"
-        for track in by_rank.values():
-            track.label = label
-        tracks[label] = by_rank
+    for name, by_members in found.items():
+        for members, by_rank in by_members.items():
+            label = name if len(by_members) == 1 else f"{name}{list(members)}"
+            for track in by_rank.values():
+                track.label = label
+            tracks[label] = by_rank
     return tracks
+
+
+def _tracks_of(rank: int, dump: FlightDump, everyone: tuple[int, ...]) -> list[_Track]:
+    """The groups of one dump, with their entries."""
+    descs = {config.name or "0": config.desc for config in dump.groups.values()}
+    descs.update({entry.group: entry.desc for entry in dump.entries})
+    if not descs and 0 in dump.status:
+        descs["0"] = "default_pg"
+    tracks = {}
+    for name, desc in descs.items():
+        config = dump.config_of(name, desc)
+        default = name in DEFAULT_GROUPS or desc == "default_pg"
+        members = config.ranks if config is not None and config.ranks else everyone if default else ()
+        title = f"{name} ({desc})" if desc and desc != name else name
+        if not members or rank in members:
+            tracks[name] = _Track(rank, name, title, members, dump, name)
+    for entry in dump.entries:
+        if entry.group in tracks:
+            tracks[entry.group].add(entry)
+    return list(tracks.values())
 
 
 def _earlier_mismatch(group: GroupStates, tracks: Mapping[int, _Track]) -> HangFinding | None:
@@ -338,21 +340,21 @@ def _earlier_mismatch(group: GroupStates, tracks: Mapping[int, _Track]) -> HangF
 def _unmatched(label: str, tracks: Mapping[int, _Track]) -> list[HangFinding]:
     """Sends and receives that wait for a peer which has not issued its half."""
     found = []
+    pairs = {rank: _pairs(track) for rank, track in tracks.items()}
+    opened = {rank: _open_pairs(tracks[rank], pairs[rank]) for rank in tracks}
     for rank, track in sorted(tracks.items()):
-        for (kind, peer), entry in sorted(_open_pairs(track).items()):
+        for (kind, peer), entry in sorted(opened[rank].items()):
+            mirror, towards = ("recv", "to") if kind == "send" else ("send", "from")
+            reason = f"rank {rank} waits in {kind} {entry.p2p_seq} {towards} rank {peer} of group {track.title}"
             other = tracks.get(peer)
-            mirror = "recv" if kind == "send" else "send"
-            what = f"{rank} waits in {kind} {entry.p2p_seq} {'to' if kind == 'send' else 'from'} rank {peer} of group "
             if other is None:
-                reason = f"rank {what}{track.title}; rank {peer} left no dump of it"
+                reason += f", and rank {peer} left no dump of it"
                 found.append(HangFinding("silent", label, entry.p2p_seq, (peer,), (rank,), kind, reason, 0.5))
                 continue
-            if (mirror, rank) in _open_pairs(other):
+            issued, answered = len(pairs[rank][kind, peer]), len(pairs[peer].get((mirror, rank), ()))
+            if (mirror, rank) in opened[peer] or (track.whole and other.whole and answered >= issued):
                 continue
-            mine, theirs = _issued(track, kind, peer), _issued(other, mirror, rank)
-            if track.whole and other.whole and theirs >= mine:
-                continue
-            reason = f"rank {what}{track.title}; rank {peer} has no matching {mirror} open"
+            reason += f", which has no matching {mirror} open"
             found.append(HangFinding("laggard", label, entry.p2p_seq, (peer,), (rank,), kind, reason, 0.7))
     return found
 
@@ -367,16 +369,12 @@ def _pairs(track: _Track) -> dict[tuple[str, int], list[Entry]]:
     return pairs
 
 
-def _issued(track: _Track, kind: str, peer: int) -> int:
-    return len(_pairs(track).get((kind, peer), ()))
-
-
-def _open_pairs(track: _Track) -> dict[tuple[str, int], Entry]:
+def _open_pairs(track: _Track, pairs: Mapping[tuple[str, int], list[Entry]]) -> dict[tuple[str, int], Entry]:
     """The last point-to-point operation of each direction and peer, where it is not done."""
     reliable = track.reliable
     ends = [entry for entry in track.p2p if operation(entry.name) == "coalesced"]
     opened = {}
-    for key, entries in _pairs(track).items():
+    for key, entries in pairs.items():
         last = entries[-1]
         speaks = [end for end in ends if end.p2p_seq == last.p2p_seq and end.record_id > last.record_id]
         if track.unfinished([last, *speaks[:1]], reliable=reliable) is not None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from aggregator.correlate.evidence import NS, JobEvidence
+from aggregator.correlate.evidence import NS
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.identity import Identity, same_host
 from aggregator.correlate.leads import Lead, Tier
@@ -17,6 +17,9 @@ UNSYNCHRONISED_NS = 20 * NS
 """How far apart two hosts' stamps must be to order them while nothing is known of their clocks."""
 _TOGETHER_NS = NS // 2
 """Faults of one kind within this are one event of several ranks."""
+_SHARED_NS = 5 * NS
+"""The same for what a host's ranks share, its adapters, links and drivers: each process notices when it looks."""
+_SHARED_KINDS = frozenset({"ib_error", "nvlink_error", "node_failure", "gpu_lost", "cuda_error", "shm_exhausted", "host_oom"})
 _LATE_NS = 3 * NS
 
 
@@ -75,32 +78,39 @@ def drop_late(leads: list[Lead], stories: Mapping[int, Story]) -> list[tuple[Lea
     return late
 
 
-def strikes_first(external: Signal, lead: Lead, evidence: JobEvidence) -> bool:
-    """Whether the scheduler or user acted before the fault of a lead."""
+def strikes_first(external: Signal, lead: Lead) -> bool:
+    """Whether the scheduler or user acted before the fault of a lead.
+
+    A plain cancellation is printed by a launcher's own clean-up too: it must be the earlier one for certain.
+    """
+    if lead.exit is not None and lead.exit.report.source == external.source and lead.exit.report.offset < external.offset:
+        return False
     when = external_ns(external)
-    if when is not None and lead.lo is not None and lead.signal is not None and lead.signal.quality is StampQuality.OWN:
-        return when <= lead.lo + NS
+    own = lead.signal is not None and lead.signal.quality is StampQuality.OWN
+    if when is not None and lead.lo is not None and own:
+        return when + NS <= lead.lo if external.kind == "cancelled" else when <= lead.lo + NS
     if lead.signal is not None and lead.signal.source == external.source:
         return external.offset < lead.signal.offset
-    if when is not None and lead.lo is not None:
-        return when <= lead.lo + NS
-    del evidence
-    return False
+    return when is not None and lead.lo is not None and when <= lead.lo + NS
 
 
 def external_ns(external: Signal) -> int | None:
     """When the scheduler acted: as it says itself, else as its line is stamped."""
-    told = external.fields.get("time_ns")
-    return int(told) if told else external.ns
+    return external.ns if external.quality is StampQuality.OWN else None
 
 
 def choose(leads: list[Lead], table: Identity, exits: Sequence[Exit]) -> Decision:
     """Order fault leads of one tier: earliest, or all of them where they failed of one cause at once."""
-    first = [lead for lead in leads if not any(before(other, lead) for other in leads if other is not lead)]
+    first = [lead for lead in leads if not any(before(other, lead) and not _shared(other, lead) for other in leads if other is not lead)]
     lost = [(lead, _later(lead, first)) for lead in leads if lead not in first]
     if len(first) == 1:
         return Decision(Status.IDENTIFIED, first, lost)
     named = [lead for lead in first if lead.ranks]
+    if len(named) == 1:
+        # What no rank is known for is most likely the same fault, printed once more without its tag.
+        echo = [lead for lead in first if lead is not named[0] and lead.group == named[0].group]
+        if len(echo) == len(first) - 1:
+            return Decision(Status.IDENTIFIED, named, lost)
     if len({lead.group for lead in first}) == 1 and len(named) == len(first):
         return _one_cause(first, lost, exits)
     kinds = {lead.kind for lead in first}
@@ -121,6 +131,12 @@ def choose(leads: list[Lead], table: Identity, exits: Sequence[Exit]) -> Decisio
     return decision
 
 
+def _shared(one: Lead, other: Lead) -> bool:
+    """Whether two leads are one event of what their host's ranks share, noticed one after the other."""
+    close = one.lo is not None and other.lo is not None and abs(one.lo - other.lo) <= _SHARED_NS
+    return one.kind == other.kind and one.kind in _SHARED_KINDS and bool(one.hosts) and one.hosts == other.hosts and close
+
+
 def _later(lead: Lead, first: Sequence[Lead]) -> str:
     reference = next((other for other in first if before(other, lead)), first[0])
     if reference.hi is not None and lead.lo is not None:
@@ -137,7 +153,10 @@ def _one_cause(first: list[Lead], lost: list[tuple[Lead, str]], exits: Sequence[
             lead.signal is not None and lead.signal.stamp is not None and lead.signal.stamp.resolution_ns < NS
             for lead in stamped
         )
-        together = [lead for lead in stamped if lead.lo is not None and lead.lo - origin <= _TOGETHER_NS]
+        hosts = {host for lead in stamped for host in lead.hosts}
+        shared = stamped[0].kind in _SHARED_KINDS and len(hosts) == 1
+        window = _SHARED_NS if shared else _TOGETHER_NS
+        together = [lead for lead in stamped if lead.lo is not None and lead.lo - origin <= window]
         if fine and len(together) < len(first):
             rest = [(lead, "it failed of the same, later") for lead in first if lead not in together]
             return Decision(Status.IDENTIFIED, together, [*lost, *rest])

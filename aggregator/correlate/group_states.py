@@ -30,15 +30,15 @@ _P2P = re.compile(r"send|recv\w*|coalesced|unknown|batch\w*")
 class Pending:
     """The first collective of a group that a rank has entered and not finished.
 
-    `size` is the number of input elements, empty where not told. `started` is None where the source does not tell
-    kernels that run from kernels that wait for the stream. `order` is the position among the rank's own operations
-    over all groups.
+    `sizes` is the number of input elements or whatever else is equal over the members, None where not told.
+    `started` is None where the source does not tell kernels that run from kernels that wait for the stream. `order`
+    is the position among the rank's own operations over all groups.
     """
 
     op: str
     seq: int
-    size: str = ""
-    dtype: str = ""
+    sizes: str | None = None
+    dtype: str | None = None
     started: bool | None = None
     order: int | None = None
 
@@ -98,7 +98,7 @@ def merge(one: CollectiveState, two: CollectiveState) -> CollectiveState:
     merged = replace(
         later,
         completed=min(completed) if spoilt else later.completed,
-        pending=min(pending, key=lambda item: (item.seq, item.op, item.size), default=None),
+        pending=min(pending, key=lambda item: (item.seq, item.op, item.sizes or ""), default=None),
         entered_ns=one.entered_ns if one.entered_ns is not None else two.entered_ns,
     )
     return clean(merged)
@@ -117,7 +117,7 @@ def flat(name: str) -> str:
 def _print(pending: Pending) -> tuple[str, ...]:
     """What must be equal over the members of a group."""
     op = flat(pending.op)
-    return (op, pending.size, pending.dtype) if _SAME_SIZE.match(op) else (op,)
+    return (op, pending.sizes or "", pending.dtype or "") if _SAME_SIZE.match(op) else (op,)
 
 
 def names(ranks: Iterable[int]) -> str:
@@ -152,8 +152,9 @@ class GroupStates:
         from_log = any(state.source != "dump" for state in self.states.values())
         if from_log and any(_P2P.fullmatch(operation(pending.op)) for pending in self.pending.values()):
             return []  # log lines mix the counters of collectives and of point-to-point operations
-        if not self.pending:
-            return self._by_counters()
+        return self._by_operations() if self.pending else self._by_counters()
+
+    def _by_operations(self) -> list[HangFinding]:
         stuck = max(pending.seq for pending in self.pending.values())
         at = {rank: pending for rank, pending in self.pending.items() if pending.seq == stuck}
         earlier = sorted(set(self.pending) - set(at))
@@ -198,7 +199,7 @@ class GroupStates:
             # Only some sources tell size and type: compare what all tell.
             prints = {rank: item[:1] for rank, item in prints.items()}
         shown = {
-            rank: operation(item.op) + (f" of {item.size} elements" if item.size else "") + f" {item.dtype}".rstrip()
+            rank: " ".join(filter(None, (operation(item.op), item.sizes and f"of {item.sizes} elements", item.dtype)))
             for rank, item in at.items()
         }
         return self.disagreement(stuck, prints, shown)
@@ -246,6 +247,8 @@ class GroupStates:
     def _behind(
         self, stuck: int, op: str | None, waiting: list[int], behind: list[int], trust: float = 1.0
     ) -> list[HangFinding]:
+        # Nobody can have finished what these have not entered: whoever entered it waits, whatever its state says.
+        waiting = sorted({*waiting, *(rank for rank, reach in self.reach.items() if reach >= stuck)})
         what = f"{operation(op)} {stuck}" if op else f"collective {stuck}"
         reach = max(self.reach[rank] for rank in behind)
         if len(waiting) == 1 and self.size > _PAIR_SIZE and len(behind) == self.size - 1:

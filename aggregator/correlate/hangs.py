@@ -80,9 +80,10 @@ def _states(signals: Sequence[Signal]) -> list[CollectiveState]:
         pending = None
         ran = number(fields.get("ran_ms"))
         entered = signal.ns - ran * 1_000_000 if ran is not None and signal.ns is not None else None
-        if "op" in fields and "seq" in fields:
+        seq = number(fields.get("seq"))
+        if "op" in fields and seq is not None:
             pending = Pending(
-                op=fields["op"], seq=number(fields["seq"]),
+                op=fields["op"], seq=seq,
                 sizes=fields.get("numel_in") or fields.get("shape"), dtype=fields.get("dtype"),
             )  # fmt: skip
         state = CollectiveState(

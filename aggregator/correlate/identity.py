@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from aggregator.correlate.evidence import JobEvidence, ints, number
@@ -21,6 +21,10 @@ Scope = str
 _GENERIC_HOSTS = frozenset({"localhost", "127.0.0.1", "localhost.localdomain"})
 _POD = re.compile(r"^(?P<job>.+)-(?P<role>master|launcher|worker|chief|ps|node)-(?P<index>\d+)$")
 _RANK_IN_PATH = re.compile(r"(?:zero_pp_rank_|(?:^|[/_.-])rank[_-]?)(?P<rank>\d+)")
+
+_DEFAULT_GROUP = frozenset({None, "0", "default_pg"})
+_PID_GAP = 64
+"""Workers that one launcher starts one after the other have pids no further apart."""
 
 
 @dataclass
@@ -98,8 +102,9 @@ def build(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     table = Identity()
     _trust_files(evidence, table)
     table.tasks_are_ranks = _tasks_are_ranks(evidence, signals)
+    plain = _plain_group_ranks(signals)
     for signal in signals:
-        _own_rank(signal, evidence.source(signal), table)
+        _own_rank(signal, evidence.source(signal), table, plain)
     _learn(evidence, signals, table)
     _learn_bases(evidence, signals, table)
     for signal in signals:
@@ -153,7 +158,18 @@ def _tasks_are_ranks(evidence: JobEvidence, signals: list[Signal]) -> bool:
     return not any(signal.signature.startswith("te.") for signal in signals)
 
 
-def _own_rank(signal: Signal, source: Source, table: Identity) -> None:
+def _plain_group_ranks(signals: Sequence[Signal]) -> bool:
+    """Whether `[Rank N]` of old ProcessGroupNCCL lines is the global rank: it is the rank in some group, and only
+
+    where the numbers reach over most of the world are they those of the default group.
+    """
+    told = {number(s.fields["pg_rank"]) for s in signals if "pg_rank" in s.fields and "pg" not in s.fields}
+    worlds = [size for s in signals if (size := number(s.fields.get("world_size")))]
+    ranks = [rank for rank in told if rank is not None]
+    return bool(ranks) and (not worlds or (max(ranks) + 1) * 2 > max(worlds))
+
+
+def _own_rank(signal: Signal, source: Source, table: Identity, plain: bool) -> None:
     """The rank that a signal's own place and tags give."""
     fields = signal.fields
     filed = table.rank_of_source.get(source.index)
@@ -177,8 +193,11 @@ def _own_rank(signal: Signal, source: Source, table: Identity) -> None:
         return
     if "rank" in fields and signal.role not in {Role.EXIT, Role.EXTERNAL}:
         rank = number(fields["rank"])
-        if rank is not None and fields.get("pg") in {None, "0", "default_pg"}:
+        if rank is not None and fields.get("pg") in _DEFAULT_GROUP:
             signal.rank, signal.rank_how = rank, Known.CONTENT
+            return
+    if "pg_rank" in fields and (fields.get("pg") in {"0", "default_pg"} or (plain and "pg" not in fields)):
+        signal.rank, signal.rank_how = number(fields["pg_rank"]), Known.CONTENT
 
 
 def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
@@ -212,6 +231,14 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
         filed = table.rank_of_source.get(source.index)
         if filed is not None and source.host:
             _tell_host(table, filed, source.host)
+    for signal in signals:
+        host, tasks = signal.fields.get("host"), ints(signal.fields.get("tasks"))
+        if host and tasks and "[" not in host and "," not in host:
+            for task in tasks:
+                table.host_of_task.setdefault(task, host)
+                if table.tasks_are_ranks:
+                    _tell_host(table, task, host)
+            table.add_host(host)
     if worlds:
         best = max(worlds.values())
         table.world_size = max(size for size, count in worlds.items() if count * 4 >= best)

@@ -102,7 +102,7 @@ def _judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity
         hosts = table.hosts if len(table.hosts) <= 64 else ()  # noqa: PLR2004 - a list for a reader
         failure = narrate.outside(decision, decision.external, evidence, stories, hosts)
     else:
-        failure = narrate.failure(decision, evidence, stories, signals, exits)
+        failure = narrate.failure(decision, evidence, stories, signals, table.hosts)
     return Judgement(outcome, failure, stories, exits)
 
 
@@ -173,19 +173,9 @@ def _decide_weak(
     leads: Sequence[Lead], lost: list[tuple[Lead, str]], stories: Mapping[int, Story], homeless: Sequence[Signal], table: Identity
 ) -> Decision | None:
     """No fault, no hang: an end without a word, undecided errors, or nothing at all."""
-    for tier in (Tier.KILLED, Tier.ERROR_EXIT):
-        weak = [lead for lead in leads if lead.tier is tier]
-        firsts = [lead for lead in weak if lead.exit is not None and lead.exit.first] or weak
-        earliest = _first_in_report(firsts)
-        if earliest is not None:
-            decision = Decision(Status.IDENTIFIED, [earliest], lost, ["its launcher reports its end before any other"], 0.75)
-            decision.lost.extend((lead, "its end was reported later") for lead in weak if lead is not earliest)
-            decision.would_settle.append("the rank's own output, or the node's kernel log")
-            return decision
-        if weak:
-            decision = Decision(Status.AMBIGUOUS, firsts, lost, [f"{len(firsts)} processes ended together without a word"], 0.4)
-            decision.would_settle.append("the kernel log of the node (dmesg), and per-rank output files")
-            return decision
+    weak = [lead for lead in leads if lead.tier in {Tier.KILLED, Tier.ERROR_EXIT}]
+    if weak:
+        return _decide_silent_end(weak, lost)
     eithers = either_leads(stories)
     if eithers:
         drop = drop_late(eithers, stories)
@@ -203,6 +193,22 @@ def _decide_weak(
         decision.would_settle.append("flight-recorder dumps of all ranks, or the logs of ranks that are missing here")
         return decision
     return None
+
+
+def _decide_silent_end(weak: list[Lead], lost: list[tuple[Lead, str]]) -> Decision:
+    """Processes that ended badly without a word: the first that its launcher reports, if that is an order."""
+    firsts = [lead for lead in weak if lead.exit is not None and lead.exit.first] or weak
+    earliest = _first_in_report(firsts)
+    if earliest is not None:
+        if earliest.kind == "unknown":
+            earliest.kind = "python_exception"
+        decision = Decision(Status.IDENTIFIED, [earliest], lost, ["its launcher reports its end before any other"], 0.75)
+        decision.lost.extend((lead, "its end was reported later") for lead in weak if lead is not earliest)
+        decision.would_settle.append("the rank's own output, or the node's kernel log")
+        return decision
+    decision = Decision(Status.AMBIGUOUS, firsts, lost, [f"{len(firsts)} processes ended together without a word"], 0.4)
+    decision.would_settle.append("the kernel log of the node (dmesg), and per-rank output files")
+    return decision
 
 
 def _first_in_report(leads: Sequence[Lead]) -> Lead | None:
@@ -267,14 +273,14 @@ def _acting_external(
     if not acts:
         return None
     order = {"time_limit": 0, "preempted": 1, "cancelled": 2}
-    acts.sort(key=lambda s: (order.get(s.kind or "", 3), external_ns(s) or 0))
+    acts.sort(key=lambda s: (order.get(s.kind or "", 3), external_ns(s) is None, external_ns(s) or 0))
     act = acts[0]
     if act.kind == "cancelled":
         ended = [lead for lead in leads if lead.tier in {Tier.ERROR_EXIT, Tier.KILLED} and lead.exit is not None and not _after_act(lead.exit.report, act)]
-        if ended:
+        if ended or any(s.kind == "node_failure" for s in externals):
             return None
     for lead in faults:
-        if not strikes_first(act, lead, evidence):
+        if not strikes_first(act, lead):
             return None
     return act
 

@@ -242,6 +242,10 @@ def _cluster_lead(
     host = signals[0].host or evidence.source(signals[0]).host
     fit = _silent_enders(signals, exits, stories, host)
     count = _distinct(signals)
+    stopped = _stopped_quietly(exits, stories, host, fit)
+    if 0 < len(fit) < count == len(fit) + len(stopped):
+        # The launcher saw one end and stopped the rest before it saw theirs; the print is there once for each.
+        fit = sorted([*fit, *stopped])
     if fit and (len(fit) == 1 or count >= len(fit)):
         lead = _homeless_lead(signals, tuple(fit), stories)
         lead.attributed = "the launcher reports that rank's end and no other fault explains it"
@@ -264,6 +268,20 @@ def _cluster_lead(
         if len(lead.ranks) == 1:
             signal.rank, signal.rank_how = lead.ranks[0], Known.GUESS
     return lead
+
+
+def _stopped_quietly(
+    exits: Sequence[Exit], stories: Mapping[int, Story], host: str | None, fit: Sequence[int]
+) -> list[int]:
+    """Ranks of a host that the launcher stopped and that printed nothing of their own."""
+    return sorted(
+        {
+            item.rank for item in exits
+            if item.rank is not None and item.rank not in fit and item.ending is Ending.STOPPED
+            and (host is None or item.host is None or same_host(host, item.host))
+            and not (item.rank in stories and stories[item.rank].spoke_of_trouble)
+        }
+    )  # fmt: skip
 
 
 def _distinct(signals: Sequence[Signal]) -> int:

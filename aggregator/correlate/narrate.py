@@ -48,8 +48,9 @@ def cite(evidence: JobEvidence, signal: Signal, why: str) -> Evidence:
 
 
 def failure(
-    decision: Decision, evidence: JobEvidence, stories: Mapping[int, Story], signals: Sequence[Signal], exits: Sequence[Exit]
-) -> Failure:
+    decision: Decision, evidence: JobEvidence, stories: Mapping[int, Story], signals: Sequence[Signal],
+    known_hosts: Sequence[str],
+) -> Failure:  # fmt: skip
     """The `first_failure` of a verdict."""
     lead = decision.leads[0]
     signal = lead.signal
@@ -58,9 +59,10 @@ def failure(
     when, uncertainty, resolution = _time(lead, story)
     step = number(signal.fields.get("step")) if signal is not None else None
     ranks = decision.ranks if decision.status is not Status.UNDETERMINED else ()
+    hosts = decision.hosts or tuple(dict.fromkeys(s.host for s in lead.support if s.host)) or (tuple(known_hosts) if len(known_hosts) == 1 else ())
     return Failure(
         status=decision.status, confidence=round(decision.confidence, 3), kind=lead.kind,
-        message=_message(lead), ranks=ranks, hosts=decision.hosts, gpu=_gpu(lead),
+        message=_message(lead), ranks=ranks, hosts=hosts, gpu=_gpu(lead),
         phase=_phase(lead, story, signals), layer=layer_of(lead.kind, signal.layer if signal is not None else None),
         time=when, time_uncertainty_s=uncertainty, time_resolution_ns=resolution,
         step=step if step is not None else (last_step(story) if story is not None else None),

@@ -78,6 +78,7 @@ def build_stories(
     _last_seen(evidence, stories, table)
     for story in stories.values():
         _forgive(story)
+        _excuse_aborts(story)
     return stories, _homeless_faults(evidence, signals, homeless)
 
 
@@ -120,6 +121,17 @@ def _forgive(story: Story) -> None:
             ):
                 shelf.remove(signal)
                 story.recovered.append(signal)
+
+
+def _excuse_aborts(story: Story) -> None:
+    """A process that its own watchdog or error handler aborts ends with SIGABRT: the abort is no fault of its own."""
+    for shelf in (story.roots, story.eithers):
+        for signal in list(shelf):
+            generic = signal.kind == "abort" and not signal.fields.get("own")
+            earlier = [s for s in story.faults if s is not signal and s.kind != "abort" and not _after(s, signal)]
+            if generic and earlier:
+                shelf.remove(signal)
+                story.teardown.append(signal)
 
 
 def _after(later: Signal, earlier: Signal) -> bool:

@@ -172,7 +172,7 @@ class TextReporter:
     def _collateral(self, collateral: Iterable[Collateral], failure: Failure) -> Iterator[Line]:
         groups: defaultdict[tuple[str, str], list[Collateral]] = defaultdict(list)
         for item in collateral:
-            groups[item.kind, item.because].append(item)
+            groups[item.kind, words.without_lateness(item.because)].append(item)
         yield from _heading("Only a consequence")
         for (kind, because), items in list(groups.items())[:MAX_GROUPS]:
             when = words.lateness((item.time for item in items), failure.time)
@@ -285,7 +285,7 @@ def _more(number: int, noun: str) -> Iterator[Line]:
 
 def _who(failure: Failure) -> str:
     if failure.status is Status.UNDETERMINED:
-        return "cannot be told from these logs"
+        return "rank not told by these logs"
     if not failure.ranks:
         return "the job as a whole"
     if failure.status is Status.AMBIGUOUS:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 from aggregator.verdict import NS_PER_S, iso_time
@@ -59,6 +60,7 @@ PHASES = {
     "shutdown": "at shutdown",
 }
 
+_LATER = re.compile(r",? \d[\d.,]* (?:ms|s|min|h) later$")
 _MINUTES_FROM_S = 7200
 _HOURS_FROM_S = 3 * 86400
 
@@ -139,3 +141,8 @@ def lateness(times: Iterable[int | None], start: int | None) -> str:
         return f"{high} later"
     same_unit = low.rpartition(" ")[2] == high.rpartition(" ")[2]
     return f"{low.rpartition(' ')[0] if same_unit else low} to {high} later"
+
+
+def without_lateness(reason: str) -> str:
+    """A reason without `600 s later` at its end, so that reasons that differ in nothing else are told once."""
+    return _LATER.sub("", reason)

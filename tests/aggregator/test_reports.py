@@ -65,7 +65,8 @@ OOM = v.Failure(
         v.Evidence(
             file="logs/launcher.log",
             line=88,
-            text='Traceback (most recent call last):\n  File "a.py", line 1, in a\n    f()\n  File "b.py", line 2, in f\n'
+            text='Traceback (most recent call last):\n  File "a.py", line 1, in a\n    f()\n'
+            '  File "b.py", line 2, in f\n'
             "    g()\n  File \"c.py\", line 3, in g\n    h()\nRuntimeError: it's over",
             why="the launcher saw this rank exit first",
         ),
@@ -220,6 +221,12 @@ def test_the_plus_minus_sign_has_an_ascii_form():
 def test_a_thousand_victims_are_one_line():
     verdict = replace(FAILED, collateral=tuple(timeout(rank) for rank in range(1024) if rank != 13))
     assert "ranks 0-12, 14-1023: collective timeout 600 s later" in " ".join(rendered(verdict).split())
+
+
+def test_reasons_that_differ_only_in_how_much_later_are_one_line():
+    late = tuple(timeout(rank, seconds=rank, because=f"lost rank 3, {rank}.5 s later") for rank in (1, 2, 4))
+    text = " ".join(rendered(replace(FAILED, collateral=late)).split())
+    assert "ranks 1-2, 4: collective timeout 1 to 4 s later: lost rank 3 " in text
 
 
 def test_many_unlike_victims_are_counted_not_listed():

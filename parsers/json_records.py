@@ -1,0 +1,74 @@
+"""Reads JSON log records: docker's json-file, fluentd's, and those of common JSON formatters and loguru.
+
+Keys vary with the formatter; the names below are those in use. A dictionary of metrics, or torchrun's `error.json`, is
+not a record.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+_JSON_KEYS: Final = {
+    "ts": ("time", "timestamp", "@timestamp", "ts", "asctime", "datetime"),
+    "level": ("level", "levelname", "severity", "log.level", "lvl"),
+    "rank": ("rank", "global_rank", "process_index", "RANK"),
+    "local_rank": ("local_rank", "LOCAL_RANK"),
+    "host": ("host", "hostname", "node"),
+    "pid": ("pid", "process"),
+    "stream": ("stream",),
+    "logger": ("logger", "logger_name", "name"),
+    "attempt": ("attempt", "restart_count"),
+}
+_JSON_BODY: Final = ("message", "msg", "event", "text", "log")
+_JSON_TRACE: Final = ("exc_info", "exception", "traceback", "stack_trace", "stacktrace", "exc_text", "stack")
+_JSON_PROGRESS: Final = ("epoch", "step", "global_step", "iteration", "iter", "batch")
+_JSON_POD: Final = {"pod": "pod_name", "container": "container_name", "host": "host"}
+
+
+def _plain(value: object) -> str | None:
+    """A JSON value as the text of a field: no objects, no booleans, no empty text."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return None
+    text = f"{value:.6f}" if isinstance(value, float) else str(value)
+    return text or None
+
+
+def unwrap(raw: dict[str, object]) -> dict[str, str] | None:
+    """The fields of a JSON log record, `body` among them; None if the object is not a record.
+
+    A record has a text, and says when, how bad, from which stream or from which rank: a dictionary of metrics or an
+    `error.json` does not.
+    """
+    nested = raw.get("record")
+    if isinstance(nested, dict) and isinstance(nested.get("message"), str):  # loguru's serialize=True
+        raw = _loguru(nested)
+    body = next((text for key in _JSON_BODY if isinstance(text := raw.get(key), str)), None)
+    if body is None:
+        return None
+    fields: dict[str, str] = {}
+    for name, keys in _JSON_KEYS.items():
+        value = next((text for key in keys if (text := _plain(raw.get(key))) is not None), None)
+        if value is not None:
+            fields[name] = value
+    if not fields.keys() & {"ts", "level", "rank", "stream"}:
+        return None
+    kubernetes = raw.get("kubernetes")
+    if isinstance(kubernetes, dict):
+        for name, key in _JSON_POD.items():
+            if (value := _plain(kubernetes.get(key))) is not None:
+                fields.setdefault(name, value)
+    trace = next((text for key in _JSON_TRACE if isinstance(text := raw.get(key), str)), "")
+    counts = (f"{key}={value}" for key in _JSON_PROGRESS if (value := _plain(raw.get(key))) is not None)
+    body = " ".join((body.removesuffix("\n"), *counts))
+    fields["body"] = f"{body}\n{trace.rstrip()}" if trace and trace not in body else body
+    return fields
+
+
+def _loguru(record: dict[str, object]) -> dict[str, object]:
+    flat: dict[str, object] = {"message": record["message"], "name": record.get("name")}
+    for name, key in (("level", "name"), ("time", "timestamp"), ("process", "id")):
+        if isinstance(part := record.get(name), dict):
+            flat[name] = part.get(key)
+    if isinstance(extra := record.get("extra"), dict):
+        flat |= {key: extra[key] for key in ("rank", "global_rank", "local_rank") if key in extra}
+    return flat
