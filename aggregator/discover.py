@@ -64,8 +64,7 @@ def discover(paths: Sequence[str]) -> Discovery:
     Raises:
         InputError: a path does not exist or cannot be listed, a pattern matches nothing, or no log is left.
     """
-    named = _expand(paths)
-    notes = ReadNotes()
+    named, notes = _expand(paths), ReadNotes()
     real = [Path(os.path.realpath(path)) for path in named if path != "-"]
     root = Path(os.path.commonpath([p if p.is_dir() else p.parent for p in real])) if real else None
     files: list[_File] = []
@@ -73,8 +72,7 @@ def discover(paths: Sequence[str]) -> Discovery:
         stdin = Source(0, "-", None, SourceKind.LOG, layout="stdin")
         kind, layout = layouts.kind_of("-", read_head(stdin, _HEAD))
         files.append(_File(("-",), replace(stdin, kind=kind, layout=layout or "stdin")))
-    seen: dict[tuple[int, int], str] = {}
-    by_user = frozenset(real)
+    seen, by_user = dict[tuple[int, int], str](), frozenset(real)
     for path, shown in _walk(real, root, notes):
         file = _look(path, shown, seen, notes, by_user=path in by_user, lone=len(named) == 1)
         files += [file] if file is not None else []
@@ -110,9 +108,7 @@ def _walk(named: Sequence[Path], root: Path | None, notes: ReadNotes) -> Iterato
     Raises:
         InputError: a path that the user named cannot be looked at.
     """
-    links: list[_Named] = []
-    met: set[Path] = set()
-    by_user = frozenset(named)
+    links, met, by_user = list[_Named](), set[Path](), frozenset(named)
     stack = list(named[::-1])
     while stack and root is not None:
         path = stack.pop()
@@ -177,17 +173,15 @@ def _look(
     except OSError as error:
         notes.add(path, error.strerror or str(error))
         return None
-    first = seen.setdefault((status.st_dev, status.st_ino), path)
-    if first != path:
-        notes.add(path, f"the same file as {first}")
-        return None
     size, mtime, codec = status.st_size, status.st_mtime_ns, compression_of(raw)
     source = Source(0, path, real, SourceKind.LOG, size=size, mtime_ns=mtime, compression=codec)
     head = read_head(source, _HEAD) if source.compression or raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else raw
     kind, layout = layouts.kind_of(name, head)
     if lone and by_user and layout in {"config", "script", "doc", "table"}:
         kind, layout = SourceKind.LOG, None
-    if head[257:262] == b"ustar":
+    if (first := seen.setdefault((status.st_dev, status.st_ino), path)) != path:
+        reason = f"the same file as {first}"
+    elif head[257:262] == b"ustar":
         reason = "archive: unpack it first"
     elif kind is not SourceKind.FLIGHT_RECORDER and not is_text(head):
         reason = "binary file"
@@ -300,8 +294,7 @@ def _slots(files: list[_File]) -> Iterator[_Slot]:
 def _over_hosts(by_prefix: dict[str, list[_Slot]], names: dict[str, str]) -> set[str]:
     """Judges a family whose files are spread over the hosts in `names`; returns these if it is one."""
     numbers = [{slot.number for slot in slots} for slots in by_prefix.values()]
-    together = set[int]().union(*numbers)
-    slots = [slot for members in by_prefix.values() for slot in members]
+    together, slots = set[int]().union(*numbers), [slot for members in by_prefix.values() for slot in members]
     if any(layouts.NO_RANK.fullmatch(layouts.last_word(prefix)[0]) for prefix in by_prefix):
         return set()
     if sum(map(len, numbers)) == len(together) and layouts.from_zero(together) and not _contradicted(slots):

@@ -25,6 +25,7 @@ _BOX_FIELD = re.compile(r"^\s+(?P<name>time|host|rank|exitcode|error_file|traceb
 _BOX_ENTRY = re.compile(r"^\s*\[(?P<index>\d+)\]:\s*$")
 _BOX_RANK = re.compile(r"^(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 _BOX_EXIT = re.compile(r"^(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_RAY_PROCESS = re.compile(r"ray::\S{1,200} \(pid=(?P<pid>\d+), ip=(?P<ip>[0-9a-fA-F.:]+)")
 _EXCEPTION_HEAD = re.compile(r"^\s*(?P<type>[A-Za-z_][\w.]*)(?:: |:$|$)")
 
 
@@ -37,7 +38,11 @@ def block_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]
     else:
         info = parse_traceback(block.lines)
         if info is not None:
-            yield exception_signal(info, match, source, _exception_place(block, info), lead=block.lead)
+            signal = exception_signal(info, match, source, _exception_place(block, info), lead=block.lead)
+            for process in (found for body in block.lines if (found := _RAY_PROCESS.search(body))):
+                # Each hop of a Ray call is wrapped once more: the innermost, printed last, is where it was raised.
+                signal.fields.update(pid=process["pid"], ip=process["ip"])
+            yield signal
 
 
 def exception_signal(

@@ -219,17 +219,6 @@ class Packer:
         return chunk
 
 
-def pack(blocks: Iterable[tuple[Source, Iterable[bytes]]], size: int = CHUNK_SIZE) -> Iterator[Chunk]:
-    """Chunks of the lines of each source in turn, as `Packer` makes them."""
-    packer = Packer(size)
-    for source, parts in blocks:
-        packer.begin(source)
-        for block in parts:
-            yield from packer.feed(block)
-        yield from packer.end()
-    yield from packer.flush()
-
-
 @dataclass(frozen=True, slots=True)
 class Bodies:
     """The text of a chunk's lines, and what had to be changed to have it."""
@@ -315,14 +304,14 @@ def _splice(chunk: Chunk, starts: Ints, ends: Ints, texts: dict[int, bytes]) -> 
     joined = b"".join(parts)
     if b"\r\n" in joined:
         joined = joined.replace(b"\r\n", b"")
-    return _strings(joined.replace(b"\n", b""), lengths)
+    return strings(joined.replace(b"\n", b""), lengths)
 
 
 def _take(chunk: Chunk, starts: Ints, ends: Ints, rows: Ints) -> pl.Series:
     """Some of the lines, which are UTF-8, as they are."""
     whole = memoryview(chunk.data)
     pairs = zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)
-    return polars_series(_strings(b"".join([whole[start:end] for start, end in pairs]), ends[rows] - starts[rows]))
+    return polars_series(strings(b"".join([whole[start:end] for start, end in pairs]), ends[rows] - starts[rows]))
 
 
 def _without_escapes(text: pl.Series) -> list[bytes]:
@@ -334,19 +323,29 @@ def _without_escapes(text: pl.Series) -> list[bytes]:
 def _last_states(chunk: Chunk, starts: Ints, ends: Ints, rows: Ints, other: Ints) -> list[bytes]:
     """`clean_line` of lines with carriage returns; nearly all of them are progress bars and nothing else."""
     text = _take(chunk, starts, ends, rows)
-    hard = text.str.contains(_TROUBLE).to_numpy() | np.isin(rows, other)
-    lines = []
-    for line, difficult in zip(text.cast(pl.Binary).to_list(), hard.tolist(), strict=True):
-        if not difficult:
-            parts = [part for part in line.split(b"\r") if part]
-            if all(part.endswith(b"]") and part.find(b"%|", 0, _BAR_WITHIN) >= 0 for part in parts):
-                lines.append(parts[-1])
-                continue
-        lines.append(clean_line(line))
-    return lines
+    lines: list[bytes] = text.cast(pl.Binary).to_list()
+    joined = b"\r".join([*lines, b""])
+    data = np.frombuffer(joined, np.uint8)
+    # The parts between carriage returns, over all lines.
+    end = np.flatnonzero(data == _RETURN)
+    begin = np.append(0, end[:-1] + 1)[: len(end)]
+    begin, end = begin[end > begin], end[end > begin]
+    line_of = np.searchsorted(np.cumsum(ends[rows] - starts[rows] + 1) - 1, end)
+    marks = np.append(np.flatnonzero((data[:-1] == ord("%")) & (data[1:] == ord("|"))), 2 * len(data))
+    mark = marks[np.searchsorted(marks, begin)]
+    bar = (data[end - 1] == ord("]")) & (mark - begin <= _BAR_WITHIN - len("%|")) & (mark < end)
+    easy = ~(text.str.contains(_TROUBLE).to_numpy() | np.isin(rows, other))
+    easy &= np.bincount(line_of, minlength=len(rows)) > 0
+    easy[line_of[~bar]] = False
+    span = np.zeros((len(rows), 2), np.int64)
+    span[line_of, 0], span[line_of, 1] = begin, end  # the last part of each line stays
+    return [
+        joined[first:stop] if simple else clean_line(line)
+        for line, simple, (first, stop) in zip(lines, easy.tolist(), span.tolist(), strict=True)
+    ]
 
 
-def _strings(data: bytes, lengths: Ints) -> pa.StringArray:
+def strings(data: bytes, lengths: Ints) -> pa.StringArray:
     """Strings that lie one behind the other."""
     offsets = np.zeros(len(lengths) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])

@@ -6,9 +6,11 @@ not a record.
 
 from __future__ import annotations
 
+import json
 from typing import Final
 
-_JSON_KEYS: Final = {
+_MAX_LENGTH: Final = 1 << 20
+_KEYS: Final = {
     "ts": ("time", "timestamp", "@timestamp", "ts", "asctime", "datetime"),
     "level": ("level", "levelname", "severity", "log.level", "lvl"),
     "rank": ("rank", "global_rank", "process_index", "RANK"),
@@ -19,10 +21,10 @@ _JSON_KEYS: Final = {
     "logger": ("logger", "logger_name", "name"),
     "attempt": ("attempt", "restart_count"),
 }
-_JSON_BODY: Final = ("message", "msg", "event", "text", "log")
-_JSON_TRACE: Final = ("exc_info", "exception", "traceback", "stack_trace", "stacktrace", "exc_text", "stack")
-_JSON_PROGRESS: Final = ("epoch", "step", "global_step", "iteration", "iter", "batch")
-_JSON_POD: Final = {"pod": "pod_name", "container": "container_name", "host": "host"}
+_BODY: Final = ("message", "msg", "event", "text", "log")
+_TRACE: Final = ("exc_info", "exception", "traceback", "stack_trace", "stacktrace", "exc_text", "stack")
+_PROGRESS: Final = ("epoch", "step", "global_step", "iteration", "iter", "batch")
+_POD: Final = {"pod": "pod_name", "container": "container_name", "host": "host"}
 
 
 def _plain(value: object) -> str | None:
@@ -33,8 +35,25 @@ def _plain(value: object) -> str | None:
     return text or None
 
 
-def unwrap(raw: dict[str, object]) -> dict[str, str] | None:
-    """The fields of a JSON log record, `body` among them; None if the object is not a record.
+def parse_record(text: str) -> dict[str, str] | None:
+    """The fields of a line that is a JSON log record.
+
+    Returns:
+        `body`, and of `ts`, `level`, `rank`, `local_rank`, `host`, `pid`, `stream`, `logger`, `attempt`, `pod` and
+        `container` those that the record has, as text. `body` is the message without its last line break, with the
+        step or epoch that the record counts, and the traceback on lines of its own. None if it is no record.
+    """
+    if len(text) > _MAX_LENGTH or not text[1:3].lstrip().startswith('"') or not text.rstrip().endswith("}"):
+        return None
+    try:
+        raw = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return _unwrap(raw) if isinstance(raw, dict) else None
+
+
+def _unwrap(raw: dict[str, object]) -> dict[str, str] | None:
+    """The fields of a record, None if the object is not one.
 
     A record has a text, and says when, how bad, from which stream or from which rank: a dictionary of metrics or an
     `error.json` does not.
@@ -42,11 +61,11 @@ def unwrap(raw: dict[str, object]) -> dict[str, str] | None:
     nested = raw.get("record")
     if isinstance(nested, dict) and isinstance(nested.get("message"), str):  # loguru's serialize=True
         raw = _loguru(nested)
-    body = next((text for key in _JSON_BODY if isinstance(text := raw.get(key), str)), None)
+    body = next((text for key in _BODY if isinstance(text := raw.get(key), str)), None)
     if body is None:
         return None
     fields: dict[str, str] = {}
-    for name, keys in _JSON_KEYS.items():
+    for name, keys in _KEYS.items():
         value = next((text for key in keys if (text := _plain(raw.get(key))) is not None), None)
         if value is not None:
             fields[name] = value
@@ -54,11 +73,11 @@ def unwrap(raw: dict[str, object]) -> dict[str, str] | None:
         return None
     kubernetes = raw.get("kubernetes")
     if isinstance(kubernetes, dict):
-        for name, key in _JSON_POD.items():
+        for name, key in _POD.items():
             if (value := _plain(kubernetes.get(key))) is not None:
                 fields.setdefault(name, value)
-    trace = next((text for key in _JSON_TRACE if isinstance(text := raw.get(key), str)), "")
-    counts = (f"{key}={value}" for key in _JSON_PROGRESS if (value := _plain(raw.get(key))) is not None)
+    trace = next((text for key in _TRACE if isinstance(text := raw.get(key), str)), "")
+    counts = (f"{key}={value}" for key in _PROGRESS if (value := _plain(raw.get(key))) is not None)
     body = " ".join((body.removesuffix("\n"), *counts))
     fields["body"] = f"{body}\n{trace.rstrip()}" if trace and trace not in body else body
     return fields

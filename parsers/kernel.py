@@ -9,8 +9,7 @@ form. `parsers.timestamps` reads the same forms one line at a time and is the re
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -31,18 +30,6 @@ _CLOCK = np.uint64(int.from_bytes(b"00:00:00", "little"))
 _SIXES, _UPPER, _ONES = (np.uint64(0x0101010101010101 * byte) for byte in (0x06, 0xF0, 0x01))
 _BYTE = np.uint64(0xFF)
 _COLON, _DOT, _COMMA, _DASH, _SLASH, _SPACE, _PLUS = (np.uint8(ord(c)) for c in ":.,-/ +")
-
-
-class Form(IntEnum):
-    """How a stamp is written."""
-
-    NONE = 0
-    ISO = 1
-    GLOG = 2
-    NAMED = 3
-    """Month by name: asctime and syslog."""
-    SHORT = 4
-    EPOCH = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +64,8 @@ class _Found:
 
     at: Ints
     day: Ints
-    form: npt.NDArray[np.int8]
+    zoned: Bools
+    """Whether the form may be followed by a zone."""
     dated: Bools
     letter: Bytes
 
@@ -117,7 +105,7 @@ def read_stamps(data: Bytes, lines: Lines, colons: Ints) -> Stamps:
     keep = found.day >= 0
     keep &= _first(row, keep)
     row, seconds = row[keep], seconds[keep]
-    found = _Found(found.at[keep], found.day[keep], found.form[keep], found.dated[keep], found.letter[keep])
+    found = _Found(found.at[keep], found.day[keep], found.zoned[keep], found.dated[keep], found.letter[keep])
     fraction, zone, end = _fraction_and_zone(data, found)
     stamps = Stamps(row, (found.day * DAY + seconds - zone) * SECOND + fraction, found.dated, found.letter, end)
     return _with_epochs(data, lines, stamps)
@@ -211,14 +199,8 @@ def _is_word(byte: Bytes) -> Bools:
 
 def _dates(data: Bytes, at: Ints) -> _Found:
     """The date before each time of day."""
-    count = len(at)
-    found = _Found(
-        at,
-        np.full(count, -1, np.int64),
-        np.zeros(count, np.int8),
-        np.ones(count, np.bool_),
-        np.zeros(count, np.uint8),
-    )
+    no = np.zeros(len(at), np.bool_)
+    found = _Found(at, np.full(len(at), -1, np.int64), no, no.copy(), np.zeros(len(at), np.uint8))
     before = data[at - 1]
     separator = data[at - 4]
     spaced = before == _SPACE
@@ -233,12 +215,11 @@ def _dates(data: Bytes, at: Ints) -> _Found:
     return found
 
 
-def _put(found: _Found, index: Ints, days: Ints, form: Form, *, dated: bool) -> None:
+def _put(found: _Found, index: Ints, days: Ints, *, dated: bool = False) -> None:
     good = days >= 0
     index = index[good]
     found.day[index] = days[good]
-    found.form[index] = form
-    found.dated[index] = dated
+    found.zoned[index] = found.dated[index] = dated
 
 
 def _read_ymd(data: Bytes, found: _Found, index: Ints) -> None:
@@ -250,9 +231,7 @@ def _read_ymd(data: Bytes, found: _Found, index: Ints) -> None:
     day, b = _digits(data, at - 3, 2)
     full &= ~_is_word(data[at - 12])
     two &= ~full & ~_is_word(data[at - 10]) & (data[at - 4] == _SLASH)
-    _put(
-        found, index, _days(np.where(full, year, 2000 + short), month, day, (full | two) & a & b), Form.ISO, dated=True
-    )
+    _put(found, index, _days(np.where(full, year, 2000 + short), month, day, (full | two) & a & b), dated=True)
 
 
 def _read_mdy(data: Bytes, found: _Found, index: Ints) -> None:
@@ -263,7 +242,7 @@ def _read_mdy(data: Bytes, found: _Found, index: Ints) -> None:
     year, c = _digits(data, at - 5, 4)
     swap = month > 12
     month, day = np.where(swap, day, month), np.where(swap, month, day)
-    _put(found, index, _days(year, month, day, a & b & c & ~_is_word(data[at - 12])), Form.ISO, dated=True)
+    _put(found, index, _days(year, month, day, a & b & c & ~_is_word(data[at - 12])), dated=True)
 
 
 def _read_short(data: Bytes, found: _Found, index: Ints) -> None:
@@ -272,7 +251,7 @@ def _read_short(data: Bytes, found: _Found, index: Ints) -> None:
     month, a = _digits(data, at - 6, 2)
     day, b = _digits(data, at - 3, 2)
     alone = ~_is_word(data[at - 7]) & (data[at - 7] != _DASH)
-    _put(found, index, _days(np.full(len(at), 1972), month, day, a & b & alone), Form.SHORT, dated=False)
+    _put(found, index, _days(np.full(len(at), 1972), month, day, a & b & alone))
 
 
 def _read_glog(data: Bytes, found: _Found, index: Ints) -> None:
@@ -285,29 +264,22 @@ def _read_glog(data: Bytes, found: _Found, index: Ints) -> None:
     value = np.where(long, month_day, three_value)
     days = _days(np.full(len(at), 1972), value // 100, value % 100, long | brief)
     found.letter[index] = np.where(days >= 0, np.where(long, data[at - 6], data[at - 5]), 0)
-    _put(found, index, days, Form.GLOG, dated=False)
+    _put(found, index, days)
 
 
-_MONTHS = np.zeros(1 << 15, np.int64)
-"""Month by a hash of its three letters; `_month` compares the letters themselves."""
-_NAMES = np.frombuffer(b"   JanFebMarAprMayJunJulAugSepOctNovDec", np.uint8).reshape(13, 3)
-
-
-def _hash(a: npt.NDArray[Any], b: npt.NDArray[Any], c: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return ((a & 31).astype(np.int64) << 10) | ((b & 31).astype(np.int64) << 5) | (c & 31)
-
-
-_MONTHS[_hash(_NAMES[1:, 0], _NAMES[1:, 1], _NAMES[1:, 2])] = np.arange(1, 13)
+_MONTHS = {
+    int.from_bytes(name, "big"): number
+    for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1)
+}
+_MONTH_KEYS = np.array(sorted(_MONTHS), np.int64)
+_MONTH_NUMBERS = np.array([_MONTHS[key] for key in sorted(_MONTHS)], np.int64)
 
 
 def _month(data: Bytes, at: Ints) -> Ints:
     """Number of the month whose name is at each place, 0 where there is none."""
-    letters = [data[at + shift] for shift in range(3)]
-    month = _MONTHS[_hash(*letters)]
-    same = np.ones(len(at), np.bool_)
-    for shift in range(3):
-        same &= letters[shift] == _NAMES[month, shift]
-    return np.where(same, month, 0)
+    key = (data[at].astype(np.int64) << 16) | (data[at + 1].astype(np.int64) << 8) | data[at + 2]
+    place = np.minimum(np.searchsorted(_MONTH_KEYS, key), len(_MONTH_KEYS) - 1)
+    return np.where(_MONTH_KEYS[place] == key, _MONTH_NUMBERS[place], 0)
 
 
 def _read_named(data: Bytes, found: _Found, index: Ints) -> None:
@@ -322,7 +294,7 @@ def _read_named(data: Bytes, found: _Found, index: Ints) -> None:
     year, has_year = _digits(data, at + 9, 4)
     has_year &= (data[at + 8] == _SPACE) & (year >= 1970) & (year < 2200) & ~_is_word(data[at + 13])
     days = _days(np.where(has_year, year, 1972), month, day, valid)
-    _put(found, index, days, Form.NAMED, dated=False)
+    _put(found, index, days)
     found.dated[index] = has_year
 
 
@@ -354,11 +326,11 @@ def _fraction_and_zone(data: Bytes, found: _Found) -> tuple[Ints, Ints, Ints]:
     dotted = np.flatnonzero((data[at] == _DOT) | (data[at] == _COMMA))
     value, digits = _decimals(data, at[dotted] + 1)
     # The nine digits of a c10 stamp are the monotonic clock's: the stamp is good to a second.
-    monotonic = (found.form[dotted] == Form.GLOG) & (digits == 9)
+    monotonic = (found.letter[dotted] > 0) & (digits == 9)
     fraction[dotted] = np.where(monotonic, 0, value)
     width[dotted] = np.where(digits > 0, digits + 1, 0)
     at = at + width
-    signed = np.flatnonzero((found.form == Form.ISO) & ((data[at] == _PLUS) | (data[at] == _DASH)))
+    signed = np.flatnonzero(found.zoned & ((data[at] == _PLUS) | (data[at] == _DASH)))
     place = at[signed]
     hours, a = _digits(data, place + 1, 2)
     colon = (data[place + 3] == _COLON).astype(np.int64)

@@ -11,6 +11,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
+from string import ascii_letters
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ import polars as pl
 import pyarrow as pa
 
 from parsers import kernel
-from parsers.chunks import CHUNK_SIZE, HEAD_WINDOW, SLACK, Chunk, Packer, Piece, body_column, polars_series
+from parsers.chunks import CHUNK_SIZE, HEAD_WINDOW, SLACK, Chunk, Packer, Piece, body_column, polars_series, strings
 from parsers.records import Signal, Source
 from parsers.schema import EVENT_SCHEMA
 
@@ -138,7 +139,7 @@ class Normalisation:
             "attempt": pa.array(layout.spread([source.attempt or 0 for source in sources]).astype(np.int32)),
             "stream": layout.words([source.stream for source in sources], pa.int8(), tags.rows, tags.stream),
             "severity": pa.array(_severities(text.column, stamps)),
-            "logger": _loggers(text.column, data, stamps),
+            "logger": _loggers(data, stamps, layout.rows),
             "body": text.column,
             "signature": self._signatures(chunk.pieces, layout),
             "path": layout.words([source.path for source in sources], pa.int32()),
@@ -370,11 +371,9 @@ _SEVERITY = {
 _LETTERS = np.zeros(256, np.int8)
 _LETTERS[list(b"VIWEFC")] = (5, 9, 13, 17, 21, 21)
 _WORDS = re.compile(r"[A-Za-z]+")
-_LOGGER = (
-    r"^(?:[^A-Za-z]*- |(?:\[[a-z]+[0-9]+\]:)*\[?[VIWEFC][0-9]+ [0-9:.]+ +(?:[0-9]+ )?)"
-    r"([A-Za-z_][A-Za-z0-9_./+-]*)(?: - |:[0-9]+\])"
-)
-"""`logging`'s usual format, and the source file of glog and c10 lines."""
+_NAME_BYTES = np.isin(np.arange(256), np.frombuffer(b"_./+-0123456789" + ascii_letters.encode(), np.uint8))
+_NUMBER_BYTES = np.isin(np.arange(256), np.frombuffer(b" 0123456789", np.uint8))
+_NAME_WINDOW = np.arange(48)
 
 
 def _severities(column: pa.StringArray, stamps: Stamps) -> npt.NDArray[np.int8]:
@@ -388,14 +387,22 @@ def _severities(column: pa.StringArray, stamps: Stamps) -> npt.NDArray[np.int8]:
     return severity
 
 
-def _loggers(column: pa.StringArray, data: Bytes, stamps: Stamps) -> pa.DictionaryArray[Any, Any]:
-    """The logger that a line names behind its stamp, where that is cheap to see."""
-    dashed = (data[stamps.end] == ord(" ")) & (data[stamps.end + 1] == ord("-")) & (data[stamps.end + 2] == ord(" "))
-    rows = stamps.row[dashed | (stamps.letter > 0)]
-    heads = polars_series(column.take(_indices(rows))).str.slice(0, _HEAD_CHARACTERS)
-    words = heads.str.extract(_LOGGER).to_arrow().dictionary_encode()
-    codes = np.full(len(column), -1, np.int32)
-    codes[rows] = words.indices.fill_null(-1).to_numpy(zero_copy_only=False)
-    return pa.DictionaryArray.from_arrays(
-        pa.array(codes, pa.int32(), mask=codes < 0), words.dictionary.cast(pa.string())
-    )
+def _loggers(data: Bytes, stamps: Stamps, rows: int) -> pa.DictionaryArray[Any, Any]:
+    """The logger of `logging`'s usual format, the source file of glog and c10: what a line names behind its stamp."""
+    end = stamps.end
+    dashed = (data[end] == ord(" ")) & (data[end + 1] == ord("-")) & (data[end + 2] == ord(" "))
+    named = np.flatnonzero(dashed | (stamps.letter > 0))
+    start, dashed = end[named] + np.where(dashed[named], 3, 0), dashed[named]
+    # A thread number stands between glog's stamp and its file.
+    window = data[np.minimum(start[:, None] + _NAME_WINDOW, len(data) - 1)]
+    start += np.where(dashed, 0, (~_NUMBER_BYTES[window]).argmax(axis=1))
+    window = data[np.minimum(start[:, None] + _NAME_WINDOW, len(data) - 1)]
+    length = (~_NAME_BYTES[window]).argmax(axis=1)
+    stop = np.minimum(start + length, len(data) - 3)
+    spaced = (data[stop] == ord(" ")) & (data[stop + 1] == ord("-")) & (data[stop + 2] == ord(" "))
+    good = (length > 0) & np.where(dashed, spaced, data[stop] == ord(":"))
+    names = window[good][_NAME_WINDOW < length[good, None]].tobytes()
+    words = strings(names, length[good]).dictionary_encode()
+    codes = np.full(rows, -1, np.int32)
+    codes[stamps.row[named[good]]] = words.indices.to_numpy()
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=codes < 0), words.dictionary)

@@ -11,13 +11,12 @@ Keys of a prefix's `tags` with a meaning of their own; all others are constants 
 
 from __future__ import annotations
 
-import json
 import re
 from dataclasses import dataclass, field
 from itertools import accumulate, groupby, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from parsers.json_records import unwrap
+from parsers.json_records import parse_record
 from parsers.lineformats import Format, FormatError, Prefix
 from parsers.records import Known, Stamp
 from parsers.timestamps import StampContext, read_stamp
@@ -26,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
 MAX_LAYERS: Final = 10
-_MAX_JSON: Final = 1 << 20
 _MAX_CHAINS: Final = 512
 _MAX_DIGITS: Final = 9
 _MAX_HOST: Final = 255
@@ -53,7 +51,7 @@ class Origin:
     `rank_how` is TAG for a launcher's own numbering, PREFIX for what the process printed. The outermost prefix that
     gives a field wins, but for `level` and `logger`, where the innermost does. `level` is as printed (`E`, `WARN`,
     `err`, a kernel priority digit). `tags` holds all else: `task`, `het`, `pod`, `container`, `actor`, `ip`, `tid`,
-    `role`, `gpu`, `step`, `label` …; `conflict_rank` is an inner rank that differs from the outer, `inner_ts` a second
+    `role`, `gpu`, `step` …; `conflict_rank` is an inner rank that differs from the outer, `inner_ts` a second
     stamp as printed. A body has line breaks only where a JSON record carried a traceback.
     """
 
@@ -295,14 +293,7 @@ class PrefixStripper:
 
     def _json(self, origin: Origin, line: str, position: int) -> Origin | None:
         """Strip a line whose rest is a JSON record; None if it is not one."""
-        text = line[position:] if position else line
-        if len(text) > _MAX_JSON or text[1:3].lstrip()[:1] != '"' or not text.rstrip().endswith("}"):
-            return None
-        try:
-            raw = json.loads(text)
-        except (ValueError, RecursionError):
-            return None
-        fields = unwrap(raw) if isinstance(raw, dict) else None
+        fields = parse_record(line[position:])
         if fields is None:
             return None
         inner = self._strip(_CONTROL.sub("", fields.pop("body")))

@@ -29,8 +29,18 @@ _STEPS: Final = tuple(10 ** (9 - digits) for digits in range(10))
 """Nanoseconds of one unit in the n-th digit after the point."""
 _FRACTION_AT: Final = 19
 _MONTHS: Final = {
-    **{"Jan": 1, "Feb": 2, "Mar": 3, "Apr": 4, "May": 5, "Jun": 6},
-    **{"Jul": 7, "Aug": 8, "Sep": 9, "Oct": 10, "Nov": 11, "Dec": 12},
+    "Jan": 1,
+    "Feb": 2,
+    "Mar": 3,
+    "Apr": 4,
+    "May": 5,
+    "Jun": 6,
+    "Jul": 7,
+    "Aug": 8,
+    "Sep": 9,
+    "Oct": 10,
+    "Nov": 11,
+    "Dec": 12,
 }
 _MAX_YEAR: Final = 2261
 """Signed 64-bit nanoseconds end in April 2262."""

@@ -69,7 +69,9 @@ def analyse_dumps(dumps: Sequence[FlightDump], world_size: int | None) -> list[H
     for label, by_rank in sorted(tracks.items()):
         usable = {rank: state for rank, track in by_rank.items() if (state := track.state()) is not None}
         states.extend(usable.values())
-        if all(state.pending is None for state in usable.values()) and all(t.reliable for t in by_rank.values()):
+        telling = [track for track in by_rank.values() if track.collectives]
+        waits = any(state.pending is not None for state in usable.values())
+        if telling and not waits and all(track.reliable for track in telling):
             continue  # everything that was entered is finished: the dumps were taken at different moments
         some = next(iter(by_rank.values()))
         # A rank whose dump tells nothing certain of the group is neither missing nor behind.

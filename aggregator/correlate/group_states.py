@@ -117,7 +117,7 @@ def flat(name: str) -> str:
 def _print(pending: Pending) -> tuple[str, ...]:
     """What must be equal over the members of a group."""
     op = flat(pending.op)
-    return (op, pending.sizes or "", pending.dtype or "") if _SAME_SIZE.match(op) else (op,)
+    return (op, pending.sizes or "", pending.dtype or "") if _SAME_SIZE.match(op) else (op, "?", "?")
 
 
 def names(ranks: Iterable[int]) -> str:
@@ -195,9 +195,10 @@ class GroupStates:
 
     def _mismatch(self, stuck: int, at: Mapping[int, Pending]) -> HangFinding | None:
         prints = {rank: _print(pending) for rank, pending in at.items()}
-        if any("" in item[1:] for item in prints.values()):
-            # Only some sources tell size and type: compare what all tell.
-            prints = {rank: item[:1] for rank, item in prints.items()}
+        # A field that only some sources tell is not compared.
+        for place in (1, 2):
+            if any(item[place:] and not item[place] for item in prints.values()):
+                prints = {rank: (*item[:place], "?", *item[place + 1 :]) for rank, item in prints.items()}
         shown = {
             rank: " ".join(filter(None, (operation(item.op), item.sizes and f"of {item.sizes} elements", item.dtype)))
             for rank, item in at.items()

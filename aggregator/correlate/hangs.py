@@ -50,6 +50,7 @@ def find_suspects(
         suspect = _from_finding(finding, signals)
         if suspect is not None:
             found.append(suspect)
+    found.extend(_odd_fingerprints(signals))
     found.extend(_named_peers(stories, signals, table))
     found.extend(_lost_peers(stories, signals, table))
     found.extend(_silent(stories, table))
@@ -63,6 +64,37 @@ def _from_finding(finding: HangFinding, signals: Sequence[Signal]) -> Suspect | 
     kind = "collective_mismatch" if finding.cause in {"mismatch", "ahead"} else "collective_timeout"
     signal = next((s for s in signals if s.rank in finding.suspects and s.role in {Role.STATE, Role.SYMPTOM}), None)
     return Suspect(finding.suspects, kind, finding.reason, finding.strength, signal)
+
+
+def _odd_fingerprints(signals: Sequence[Signal]) -> list[Suspect]:
+    """Ranks whose collective differs from the majority's, from messages that compare two ranks each."""
+    prints: dict[int, tuple[str, ...]] = {}
+    first: dict[int, Signal] = {}
+    for signal in signals:
+        if signal.kind != "collective_mismatch":
+            continue
+        fields = signal.fields
+        for prefix in ("", "peer_"):
+            rank = number(fields.get(prefix + "rank"))
+            if rank is not None and prefix + "op" in fields:
+                what = tuple(fields.get(prefix + name, "") for name in ("op", "shape", "dtype", "seq"))
+                prints.setdefault(rank, what)
+                first.setdefault(rank, signal)
+    groups: dict[tuple[str, ...], list[int]] = defaultdict(list)
+    for rank, what in prints.items():
+        groups[what].append(rank)
+    if len(groups) < 2:  # noqa: PLR2004 - nothing to compare
+        return []
+    ordered = sorted(groups.values(), key=len)
+    majority = ordered[-1]
+    odd = sorted(rank for group in ordered[:-1] for rank in group)
+    if len(odd) * 2 >= len(prints):
+        return []
+    differs = ", ".join(" ".join(part for part in prints[rank] if part) for rank in odd[:2])
+    common = " ".join(part for part in prints[majority[0]] if part)
+    named = f"rank {odd[0]}" if len(odd) == 1 else "ranks " + ", ".join(map(str, odd))
+    reason = f"{len(majority)} ranks called {common}; {named} alone called {differs}"
+    return [Suspect(tuple(odd), "collective_mismatch", reason, 0.92, first[odd[0]], len(majority))]
 
 
 def _states(signals: Sequence[Signal]) -> list[CollectiveState]:

@@ -105,12 +105,15 @@ def build(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     plain = _plain_group_ranks(signals)
     for signal in signals:
         _own_rank(signal, evidence.source(signal), table, plain)
+    _own_files(evidence, signals, table)
     _learn(evidence, signals, table)
+    learn_pods(signals, table)
     _learn_bases(evidence, signals, table)
     for signal in signals:
         _derive(signal, evidence.source(signal), table)
     _learn(evidence, signals, table)
     _learn_pids(evidence, signals, table)
+    _interpolate_pids(table)
     for signal in signals:
         _derive(signal, evidence.source(signal), table)
         _set_host(signal, table)
@@ -200,6 +203,31 @@ def _own_rank(signal: Signal, source: Source, table: Identity, plain: bool) -> N
         signal.rank, signal.rank_how = number(fields["pg_rank"]), Known.CONTENT
 
 
+def _own_files(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
+    """Files whose process tells its own rank, each file another one: then all of a file is that rank's.
+
+    One such file alone proves nothing: in a merged log often rank 0 only introduces itself.
+    """
+    told: dict[int, set[int]] = defaultdict(set)
+    for signal in signals:
+        if signal.rank is not None and signal.role is not Role.EXIT:
+            told[signal.source].add(signal.rank)
+    for source, key, _ in evidence.activities():
+        if key.rank is not None:
+            told[source.index].add(key.rank)
+    single = {index: ranks.copy().pop() for index, ranks in told.items() if len(ranks) == 1}
+    introduced = {s.source for s in signals if s.role is Role.IDENTITY and s.rank_how is Known.CONTENT}
+    chosen = {index: rank for index, rank in single.items() if index in introduced and index not in table.rank_of_source}
+    if len(chosen) < 2 or len(set(chosen.values())) != len(chosen) or any(  # noqa: PLR2004 - a family of files
+        len(ranks) > 1 for index, ranks in told.items() if index in introduced
+    ):
+        return
+    for signal in signals:
+        if signal.rank is None and signal.source in chosen and signal.role is not Role.EXIT:
+            signal.rank, signal.rank_how = chosen[signal.source], Known.CONTENT
+    table.rank_of_source.update(chosen)
+
+
 def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
     worlds: Counter[int] = Counter()
     for signal in signals:
@@ -208,7 +236,7 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
         if world and signal.role in {Role.IDENTITY, Role.SYMPTOM, Role.STATE, Role.PROGRESS, Role.PHASE}:
             worlds[world] += 1
         rank = signal.rank
-        host = fields.get("host") or fields.get("box_host") or signal.host or evidence.source(signal).host
+        host = host_named(signal, evidence.source(signal), table)
         if rank is None:
             continue
         pid = number(fields.get("pid")) if signal.role in {Role.IDENTITY, Role.EXIT} else None
@@ -284,7 +312,8 @@ def _learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) 
 
 def _single_node_base(evidence: JobEvidence, table: Identity, locals_seen: set[int]) -> None:
     """With one node only, local ranks are global ranks."""
-    if not locals_seen or any(base != 0 for base in table.base_of_scope.values()):
+    known = set(table.pid_of_rank) | set(table.host_of_rank)
+    if not locals_seen or any(base != 0 for base in table.base_of_scope.values()) or max(known, default=0) > max(locals_seen):
         return
     scopes = {
         scope_of(source)
@@ -326,12 +355,26 @@ def _learn_pids(evidence: JobEvidence, signals: list[Signal], table: Identity) -
                 table.pid_of_rank.setdefault(rank, pid)
 
 
+def _interpolate_pids(table: Identity) -> None:
+    """Workers of a host whose pids and ranks rise together: a pid between two known ones has the rank between."""
+    by_host: dict[str | None, dict[int, int]] = defaultdict(dict)
+    for (host, pid), rank in table.rank_of_pid.items():
+        by_host[host][pid] = rank
+    for host, pairs in by_host.items():
+        shifts = {pid - rank for pid, rank in pairs.items()}
+        if len(pairs) < 2 or len(shifts) != 1:  # noqa: PLR2004 - a line has two points
+            continue
+        shift = shifts.pop()
+        for pid in range(min(pairs), max(pairs) + 1):
+            table.rank_of_pid.setdefault((host, pid), pid - shift)
+
+
 def _derive(signal: Signal, source: Source, table: Identity) -> None:
     """The rank of a signal through the table, where its own place gives none."""
     if signal.rank is not None:
         return
     fields = signal.fields
-    host = fields.get("host") or signal.host or source.host
+    host = host_named(signal, source, table)
     pid = number(fields.get("pid"))
     for candidate in (pid, signal.pid):
         if candidate is not None:
@@ -358,6 +401,17 @@ def _derive(signal: Signal, source: Source, table: Identity) -> None:
     pod = fields.get("tag_pod") or fields.get("pod")
     if pod is not None and pod in table.rank_of_pod:
         signal.rank, signal.rank_how = table.rank_of_pod[pod], Known.MAP
+
+
+def host_named(signal: Signal, source: Source, table: Identity) -> str | None:
+    """The host of the process that a signal is about."""
+    fields = signal.fields
+    address = fields.get("ip") if signal.role is not Role.IDENTITY else None
+    address = address or fields.get("tag_ip")
+    return (
+        fields.get("host") or fields.get("box_host") or signal.host
+        or (table.host_of_ip.get(address, address) if address else None) or source.host
+    )  # fmt: skip
 
 
 def _set_host(signal: Signal, table: Identity) -> None:

@@ -130,7 +130,7 @@ def _decide(
     dumps = evidence.dumps
     suspects = find_suspects(stories, signals, dumps, table)
     hangs = hang_leads(suspects, stories)
-    waiting = any(story.symptoms for story in stories.values()) or any(s.role is Role.SYMPTOM for s in homeless)
+    waiting = any(story.symptoms or story.eithers for story in stories.values()) or any(s.role is Role.SYMPTOM for s in homeless)
     if hangs and (waiting or dumps):
         decision = hang_decision(hangs, stories, table)
         decision.lost.extend(lost)

@@ -1,5 +1,6 @@
 """Flight-recorder dumps, as PyTorch and tools write them."""
 
+import contextlib
 import json
 import pickle
 import random
@@ -125,10 +126,8 @@ KEYS = st.sampled_from([*ENTRY, "input_sizes", "input_dtypes", "frames", "timeou
 @given(st.lists(JSON | st.dictionaries(KEYS, JSON), max_size=3), JSON, JSON, JSON)
 def test_any_values_load_or_are_damaged(entries, config, status, version):
     top = {"entries": entries, "pg_config": config, "pg_status": status, "version": version}
-    try:
+    with contextlib.suppress(DamagedDump):
         load_dump(json.dumps(top).encode(), 0)
-    except DamagedDump as error:
-        assert str(error)
 
 
 def test_a_flipped_byte_never_raises_anything_else():
@@ -137,7 +136,5 @@ def test_a_flipped_byte_never_raises_anything_else():
     for _ in range(300):
         broken = bytearray(data)
         broken[dice.randrange(len(data))] ^= 1 << dice.randrange(8)
-        try:
+        with contextlib.suppress(DamagedDump):
             load_dump(bytes(broken), 1)
-        except DamagedDump as error:
-            assert str(error)

@@ -1,0 +1,386 @@
+"""What discovery makes of file names, places and first bytes."""
+
+import gzip
+import json
+import os
+import random
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aggregator import discover as discovery
+from aggregator.discover import discover
+from aggregator.errors import InputError
+from aggregator.layouts import host_family, read_name
+from parsers.records import SourceKind
+
+LINE = b"2031-02-03 04:05:06 INFO step 5\n"
+
+
+def plant(folder, *names, **contents):
+    """Writes files of one ordinary line, or of the bytes given with the name."""
+    for name in [*names, *contents.get("files", {})]:
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(contents.get("files", {}).get(name, LINE))
+    return {source.path: source for source in discover([str(folder)]).sources}
+
+
+def ranks(found):
+    return {path: source.rank for path, source in found.items()}
+
+
+RANK_NAMED = [
+    ("rank_3.log", 3),
+    ("rank-3.log", 3),
+    ("rank3.log", 3),
+    ("rank.3.log", 3),
+    ("train_rank_00012.log", 12),
+    ("rank3.stdout.txt", 3),
+    ("rank_3/stdout.txt", 3),
+    ("rank.3/stderr", 3),
+    ("20310203040506_rank11.log", 11),
+    ("nemo_log_globalrank-11_localrank-3.txt", 11),
+    ("51820447_15_log.out", 15),
+    ("51820447_2_15_log.err", 15),
+    ("node-b/rank_00012.log.gz", 12),
+    ("1/rank.07/stdout", 7),
+]
+
+
+@pytest.mark.parametrize(("name", "rank"), RANK_NAMED)
+def test_a_name_that_says_rank_tells_the_global_rank(name, rank):
+    assert read_name(tuple(name.split("/"))).rank == rank
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["local_rank_3.log", "node_rank3.log", "tp_rank_3.log", "localrank-3.txt", "slurm-123_4.out", "pp_rank03.err"],
+)
+def test_other_ranks_and_array_indices_are_no_global_ranks(name):
+    hints = read_name((name,))
+    assert hints is not None
+    assert hints.rank is None
+
+
+@pytest.mark.parametrize(
+    "name", ["crank3.log", "franking_3.log", "train.log", "vt_run3.log", "log.run.1", "ranking.txt", "rank.log"]
+)
+def test_a_lone_number_is_no_rank(tmp_path, name):
+    assert ranks(plant(tmp_path, name)) == {name: None}
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["log.{}", "log_{}.txt", "worker_{}.log", "stdout.{}", "err.{}", "out/{}.log", "train-118812-{}.out", "{}/out.txt"],
+)
+def test_siblings_numbered_from_zero_are_ranks(tmp_path, template):
+    found = plant(tmp_path, *(template.format(n) for n in range(4)))
+    assert ranks(found) == {template.format(n): n for n in range(4)}
+    assert {source.layout for source in found.values()} == {"rank-family"}
+
+
+@pytest.mark.parametrize(
+    "template",
+    ["run_{}.log", "attempt_{}.log", "step_{}.log", "epoch{}.txt", "slurm-12_{}.out", "train-worker-{}.log", "v{}.log"],
+)
+def test_siblings_that_number_something_else_are_no_ranks(tmp_path, template):
+    assert set(ranks(plant(tmp_path, *(template.format(n) for n in range(4)))).values()) == {None}
+
+
+def test_siblings_that_start_at_one_are_no_ranks(tmp_path):
+    assert set(ranks(plant(tmp_path, "log_1.txt", "log_2.txt", "log_3.txt")).values()) == {None}
+
+
+def test_files_of_one_node_each_are_not_taken_for_ranks(tmp_path):
+    files = {f"log.{n}": b"".join(b"[rank%d]: x\n" % r for r in range(8 * n, 8 * n + 8)) for n in range(2)}
+    assert set(ranks(plant(tmp_path, files=files)).values()) == {None}
+
+
+def test_a_node_number_that_is_called_rank_is_found_out_by_the_tags_inside(tmp_path):
+    files = {f"rank{n}.log": b"".join(b"[rank%d]: x\n" % r for r in range(8 * n, 8 * n + 8)) for n in range(2)}
+    found = plant(tmp_path, files=files)
+    assert set(ranks(found).values()) == {None}
+    assert {source.layout for source in found.values()} == {"rank-denied"}
+
+
+def test_numbers_that_go_on_over_hosts_are_global_ranks(tmp_path):
+    found = plant(tmp_path, *(f"out/tx-{'abc'[n // 4]}.{n}.log" for n in range(12)))
+    assert sorted(ranks(found).values()) == list(range(12))
+    assert found["out/tx-b.5.log"].host == "tx-b"
+
+
+def test_numbers_that_begin_anew_on_each_host_are_local_ranks(tmp_path):
+    found = plant(tmp_path, *(f"node{h}_{n}.err" for h in "ab" for n in range(4)))
+    assert set(ranks(found).values()) == {None}
+    assert (found["nodeb_3.err"].local_rank, found["nodeb_3.err"].host, found["nodeb_3.err"].stream) == (
+        3,
+        "nodeb",
+        "stderr",
+    )
+
+
+def test_rank_files_repeated_in_the_folder_of_each_host_are_local(tmp_path):
+    found = plant(tmp_path, *(f"hgx-{h}/rank{n}.log" for h in "ab" for n in range(2)))
+    assert {(s.rank, s.local_rank, s.host) for s in found.values()} == {
+        (None, n, f"hgx-{h}") for h in "ab" for n in range(2)
+    }
+
+
+def test_one_numbered_file_a_node_gives_node_ranks(tmp_path):
+    found = plant(tmp_path, "node_0.log", "node_1.log")
+    assert {(s.rank, s.node_rank) for s in found.values()} == {(None, 0), (None, 1)}
+
+
+def test_gpu_numbers_are_local(tmp_path):
+    found = plant(tmp_path, *(f"gpu{n}.log" for n in range(4)))
+    assert {(s.rank, s.local_rank) for s in found.values()} == {(None, n) for n in range(4)}
+
+
+def test_torchrun_folders_tell_local_rank_attempt_and_stream_but_no_global_rank(tmp_path):
+    error = json.dumps({"message": {"message": "E: x", "extraInfo": {"py_callstack": "", "timestamp": "1"}}}).encode()
+    run = {h: f"sw{h}/torchrun_logs/job7_k3x_9a{h}b" for h in (1, 2)}
+    found = plant(
+        tmp_path,
+        *(f"{run[h]}/attempt_1/{n}/stderr.log" for h in (1, 2) for n in range(2)),
+        files={f"{run[2]}/attempt_1/1/error.json": error},
+    )
+    stderr = found[f"{run[2]}/attempt_1/1/stderr.log"]
+    assert (stderr.rank, stderr.local_rank, stderr.attempt, stderr.stream) == (None, 1, 1, "stderr")
+    assert (stderr.host, stderr.group) == ("sw2", run[2])
+    assert found[f"{run[2]}/attempt_1/1/error.json"].kind is SourceKind.ERROR_JSON
+
+
+@pytest.mark.parametrize(
+    ("name", "fields"),
+    [
+        ("slurm-771203.out", {"job_id": "771203", "stream": None}),
+        ("slurm-123_4.out", {"job_id": "123_4", "rank": None}),
+        ("warm.o5523107", {"job_id": "5523107"}),
+        ("llama2-70b_4471.out", {"job_id": "4471"}),
+        ("train_2031-02-03.log", {"job_id": None}),
+        ("worker-3f2a10aa01-01000000-41210.err", {"pid": 41210, "stream": "stderr"}),
+        ("python-core-worker-3f2a10aa01_41210.log", {"pid": 41210}),
+        ("nccl.gpu-a03.41207.log", {"pid": 41207, "host": "gpu-a03"}),
+        ("ml_train-worker-1_0a1b2c3d-11/pytorch/2.log", {"host": "train-worker-1", "attempt": 2}),
+        ("train-worker-1.log", {"host": "train-worker-1", "rank": None}),
+        ("10.4.0.7/raylet.out", {"host": "10.4.0.7", "layout": "ray-system"}),
+    ],
+)
+def test_launchers_names_are_read(tmp_path, name, fields):
+    source = plant(tmp_path, name)[name]
+    assert {key: getattr(source, key) for key in fields} == fields
+
+
+KMSG = b"[884213.338117] NVRM: Xid (PCI:0000:db:00): 31, pid=7, name=python\n" * 3
+SYSLOG = b"Feb  3 04:05:06 node-b kernel: NVRM: Xid (PCI:0000:db:00): 79\n" * 3
+
+
+@pytest.mark.parametrize(
+    ("name", "data", "host"),
+    [
+        ("dmesg-node-2.txt", KMSG, "node-2"),
+        ("cn214.dmesg", KMSG, "cn214"),
+        ("node4-dmesg.txt", KMSG, "node4"),
+        ("dmesg-T.txt", KMSG, None),
+        ("hgx-b/dmesg", KMSG, "hgx-b"),
+        ("kern.log", SYSLOG, None),
+        ("extract.txt", SYSLOG, None),
+        ("extract2.txt", KMSG, None),
+    ],
+)
+def test_kernel_extracts_are_known_by_name_or_content(tmp_path, name, data, host):
+    source = plant(tmp_path, files={name: data, "a.log": LINE})[name]
+    assert (source.kind, source.host) == (SourceKind.KERNEL, host)
+
+
+@pytest.mark.parametrize(
+    ("name", "layout"),
+    [
+        ("sacct.txt", "scheduler"),
+        ("kubectl-describe-pods.txt", "scheduler"),
+        ("df.txt", "system"),
+        ("nvidia-smi.txt", "system"),
+        ("submit.sbatch", "script"),
+        ("train.py", "script"),
+        ("ds_config.json", "config"),
+        ("conf/run.yaml", "config"),
+        ("README", "doc"),
+        ("notes.md", "doc"),
+    ],
+)
+def test_what_only_quotes_errors_is_status(tmp_path, name, layout):
+    source = plant(tmp_path, files={name: b"RuntimeError: CUDA out of memory\n", "a.log": LINE})[name]
+    assert (source.kind, source.layout) == (SourceKind.STATUS, layout)
+
+
+DUMP = b"\x80\x02}q\x00(X\x07\x00\x00\x00entriesq\x01]q\x02u."
+DUMP_JSON = b'{"version": "2.4", "pg_config": {}, "entries": []}'
+
+
+@pytest.mark.parametrize(
+    ("name", "data"),
+    [
+        ("nccl_trace_rank_11", DUMP),
+        ("comm_lib_trace_rank_11", DUMP),
+        ("my_prefix_11", DUMP),
+        ("fr/nccl_trace_rank_11.json", DUMP_JSON),
+        ("dump11.json", DUMP_JSON),
+    ],
+)
+def test_flight_recorder_dumps_carry_the_global_rank_at_the_end_of_their_name(tmp_path, name, data):
+    source = plant(tmp_path, files={name: data, "a.log": LINE})[name]
+    assert (source.kind, source.rank) == (SourceKind.FLIGHT_RECORDER, 11)
+
+
+def test_checkpoints_archives_binaries_and_hidden_files_are_listed_with_a_reason(tmp_path):
+    binary = random.Random(1).randbytes(4096)
+    names = {"m.pt": b"x", "logs.tar.gz": b"x", "core.71": binary, ".git/config": b"x", ".env": b"KEY=1"}
+    plant(tmp_path, "a.log", files=names)
+    found = discover([str(tmp_path)])
+    assert [source.path for source in found.sources] == ["a.log"]
+    reasons = {skipped.path: skipped.reason for skipped in found.skipped}
+    assert set(reasons) == {"m.pt", "logs.tar.gz", "core.71", ".git/", ".env"}
+    assert reasons["logs.tar.gz"] == "archive: unpack it first"
+    assert reasons["core.71"] == "binary file"
+
+
+def test_holes_of_a_sparse_file_and_utf16_are_text(tmp_path):
+    found = plant(tmp_path, files={"sparse.log": b"\0" * 5000 + LINE, "ps.log": "step 5\r\n".encode("utf-16")})
+    assert set(found) == {"sparse.log", "ps.log"}
+    assert found["ps.log"].compression is None
+
+
+def test_an_empty_rank_file_is_a_source(tmp_path):
+    assert ranks(plant(tmp_path, files={"rank_0.log": LINE, "rank_1.log": b""})) == {"rank_0.log": 0, "rank_1.log": 1}
+
+
+def test_compression_is_known_by_its_bytes(tmp_path):
+    found = plant(tmp_path, files={"rank_3.log.gz": gzip.compress(LINE), "rank_4.log": gzip.compress(LINE)})
+    assert {(s.rank, s.compression) for s in found.values()} == {(3, "gzip"), (4, "gzip")}
+
+
+def test_rotated_parts_stand_before_the_log_oldest_first_and_share_a_group(tmp_path):
+    found = plant(tmp_path, "x.log", "x.log.1", files={"x.log.2.gz": gzip.compress(LINE)})
+    assert list(found) == ["x.log.2.gz", "x.log.1", "x.log"]
+    assert {source.group for source in found.values()} == {"x.log"}
+
+
+def test_rotated_parts_of_a_rank_file_keep_its_rank(tmp_path):
+    assert set(ranks(plant(tmp_path, "rank_3.log", "rank_3.log.1")).values()) == {3}
+
+
+def test_a_fifo_is_listed_and_does_not_block(tmp_path):
+    os.mkfifo(tmp_path / "pipe.log")
+    plant(tmp_path, "a.log")
+    assert [s.path for s in discover([str(tmp_path)]).skipped] == ["pipe.log"]
+
+
+def test_links_are_followed_inside_the_job_folder_only_and_nothing_is_read_twice(tmp_path):
+    (tmp_path / "secret").write_bytes(LINE)
+    job = tmp_path / "job"
+    plant(job, "a.log", ".hidden/b.log")
+    (job / "out.log").symlink_to(tmp_path / "secret")
+    (job / "latest.log").symlink_to("a.log")
+    (job / "b.log").symlink_to(".hidden/b.log")
+    (job / "loop").symlink_to(job)
+    os.link(job / "a.log", job / "same.log")
+    found = discover([str(job)])
+    assert [source.path for source in found.sources] == ["a.log", "b.log"]
+    reasons = {skipped.path: skipped.reason for skipped in found.skipped}
+    assert reasons["out.log"] == "link that leads out of the job folder"
+    assert {"latest.log", "loop", "same.log"} <= set(reasons)
+
+
+def test_a_link_that_the_user_names_is_followed(tmp_path):
+    (tmp_path / "far.log").write_bytes(LINE)
+    (tmp_path / "job").mkdir()
+    (tmp_path / "job" / "a.log").symlink_to(tmp_path / "far.log")
+    assert [s.real for s in discover([str(tmp_path / "job" / "a.log")]).sources] == [tmp_path / "far.log"]
+
+
+def test_files_patterns_and_folders_can_be_given_together(tmp_path):
+    plant(tmp_path, "a.log", "sub/rank_0.log", "sub/rank_1.log")
+    found = discover([str(tmp_path / "sub" / "*.log"), str(tmp_path / "a.log"), str(tmp_path / "sub")])
+    assert [s.path for s in found.sources] == ["a.log", "sub/rank_0.log", "sub/rank_1.log"]
+    assert [s.index for s in found.sources] == [0, 1, 2]
+
+
+def test_a_single_file_is_read_whatever_it_is_called(tmp_path):
+    (tmp_path / "issue.md").write_bytes(LINE)
+    assert [s.kind for s in discover([str(tmp_path / "issue.md")]).sources] == [SourceKind.LOG]
+
+
+def test_missing_and_empty_inputs_are_errors_with_help(tmp_path):
+    (tmp_path / "empty").mkdir()
+    for path in ("gone", "*.none", "empty"):
+        with pytest.raises(InputError) as caught:
+            discover([str(tmp_path / path)])
+        assert caught.value.exit_code == 3
+        assert caught.value.help
+
+
+def test_the_number_of_files_is_limited(tmp_path, monkeypatch):
+    monkeypatch.setattr(discovery, "MAX_FILES", 3)
+    plant(tmp_path, *(f"{n}.log" for n in range(5)))
+    found = discover([str(tmp_path)])
+    assert len(found.sources) == 3
+    assert "limit" in found.skipped[0].reason
+
+
+def test_a_name_that_is_no_utf8_can_be_printed(tmp_path):
+    Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.log")).write_bytes(LINE)
+    assert [s.path.encode() for s in discover([str(tmp_path)]).sources] == [b"\\xff.log"]
+
+
+@given(st.integers(0, 99_999), st.integers(1, 7), st.sampled_from(["rank_{}.log", "rank{}.out", "x/rank.{}/stderr"]))
+def test_zero_padding_never_changes_the_rank(rank, width, template):
+    name = template.format(str(rank).zfill(width))
+    assert read_name(tuple(name.split("/"))).rank == rank
+
+
+HOSTS = st.sampled_from(
+    [
+        ("node-a", "node-b"),
+        ("tx1", "tx2"),
+        ("gpu-a1", "gpu-b7"),
+        ("ip-10-1-71-205", "ip-10-1-90-12"),
+        ("train-worker-0", "train-worker-1"),
+        ("dgx-r7-01", "dgx-r7-02"),
+        ("cn0", "cn1"),
+        ("n17-gpu", "n18-gpu"),
+        ("10.4.0.7", "10.4.0.8"),
+    ]
+)
+PLACES = st.sampled_from(
+    ["{host}.{n}.log", "{host}/rank_{n}.log", "{host}/out.{n}", "{host}_{n}.err", "{host}/{n}/log.txt"]
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(HOSTS, PLACES, st.integers(1, 3), st.booleans())
+def test_renaming_hosts_never_changes_ranks(hosts, place, per_host, local):
+    with tempfile.TemporaryDirectory() as folder:
+        expected = {}
+        for number in range(2 * per_host):
+            n = number % per_host if local else number
+            path = place.format(host=hosts[number // per_host], n=n)
+            expected[path] = n
+            (Path(folder) / path).parent.mkdir(parents=True, exist_ok=True)
+            (Path(folder) / path).write_bytes(LINE)
+        found = {source.path: source for source in discover([folder]).sources}
+    if not local:
+        assert ranks(found) == expected
+    elif per_host > 1:
+        assert {path: source.local_rank for path, source in found.items()} == expected
+        assert set(ranks(found).values()) == {None}
+    assert {source.host for source in found.values()} <= {*hosts, None}
+
+
+@given(st.lists(st.text(min_size=1, max_size=12), max_size=6))
+def test_any_names_can_be_asked_for_hosts_and_ranks(names):
+    assert host_family(set(names)) <= set(names)
+    read_name(tuple(names) or ("x",))
