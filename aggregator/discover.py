@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from aggregator import layouts
 from aggregator.errors import InputError
-from aggregator.layouts import Hints, host_family, plain_name, stem
+from aggregator.layouts import Hints, host_family, plain_name
 from aggregator.opening import ReadNotes, compression_of, file_type, is_text, read_head, read_raw, read_tail
 from parsers.records import Skipped, Source, SourceKind
 
@@ -224,8 +224,7 @@ def _read_names(files: list[_File]) -> None:
         elif source.kind in {SourceKind.LOG, SourceKind.ERROR_JSON}:
             if hints is not None:
                 file.hints = hints
-                known = {key: getattr(hints, key) for key in _COPIED if getattr(hints, key) is not None}
-                source = replace(source, layout=hints.layout, **known)
+                source = replace(source, **{k: v for k in _COPIED if (v := getattr(hints, k)) is not None})
             attempt, job = layouts.attempt_of("/".join(file.parts)), layouts.job_of(name)
             file.source = replace(
                 source,
@@ -235,7 +234,7 @@ def _read_names(files: list[_File]) -> None:
             )
 
 
-_COPIED = ("rank", "local_rank", "node_rank", "host", "stream", "attempt", "pid", "job_id", "group")
+_COPIED = ("layout", "rank", "local_rank", "node_rank", "host", "stream", "attempt", "pid", "job_id", "group")
 _STREAM_WORD = re.compile(r"stdout|stderr|(?<![a-z])(?:out|err)(?![a-z])", re.IGNORECASE)
 
 
@@ -373,7 +372,7 @@ def _above(file: _File) -> tuple[str, ...]:
 def _named_host(file: _File) -> str:
     if file.source.kind is SourceKind.KERNEL:
         return layouts.kernel_host(file.parts[-1])
-    return file.hints.around or (stem(file.parts[-1]) if file.source.layout == "plain" else "")
+    return file.hints.around or (layouts.file_host(file.parts[-1]) if file.source.layout == "plain" else "")
 
 
 def _doubt(named: list[_File]) -> None:

@@ -175,7 +175,7 @@ def named_rank(parts: tuple[str, ...]) -> Hints | None:
     for text in (plain_name(parts[-1]), parts[-2] if len(parts) > 1 else ""):
         for found in _NUMBERED.finditer(text):
             before = text[: found.start("scope") if found["scope"] else found.start() + len(found["q"])]
-            if found["scope"] and before[-1:].isalpha():
+            if before[-1:].isalpha():
                 continue
             ranks.setdefault((found["scope"] or "").lower(), int(found["n"]))
             around = around or before.strip("._-")
@@ -225,8 +225,8 @@ _MACHINE = re.compile(
 def host_family(names: set[str]) -> set[str]:
     """Those of the sibling `names` that are machines.
 
-    Either two or more differ only in numbers or single letters (`tx-a`, `tx-b`; `n17-gpu`, `n18-gpu`), or one has a
-    form that nothing else has (an address, a pod `…-worker-0`, `dgx-03`).
+    Two or more that differ only in numbers or single letters (`tx-a`, `tx-b`; `n17-gpu`, `n18-gpu`), or one of a form
+    that nothing else has (an address, a pod `…-worker-0`, `dgx-03`).
     """
     shapes: dict[tuple[str, ...], set[str]] = {}
     hosts = {name for name in names if _MACHINE.fullmatch(name)}
@@ -282,9 +282,15 @@ _JOB_ID = re.compile(r"(?:^|[._-])(?:j|job|jobid)?[._-]?([1-9]\d{3,11})(?=$|[._-
 _DATE = re.compile(r"(?:^|\D)(?:19|20)\d\d(?:$|[-_.]?[01]\d)")
 
 
+def file_host(name: str) -> str:
+    """The name without log suffixes and task number: `node-a` of `node-a.0.log`, but all of `10.4.0.7`."""
+    rest = stem(name)
+    return rest if _MACHINE.fullmatch(rest) else re.sub(r"[._]\d{1,4}$", "", rest)
+
+
 def kernel_host(name: str) -> str:
     """`node-2` of `dmesg-node-2.txt`, empty if what is left of the name looks like no machine."""
-    rest = _KERNEL_WORD.sub("", stem(name)).strip("._-")
+    rest = _KERNEL_WORD.sub("", stem(name)).strip("._-") if _KERNEL_NAME.search(name) else ""
     return rest if re.search(r"^[A-Za-z].*\d|[._-][a-z]$", rest) else ""
 
 

@@ -17,7 +17,7 @@ import polars as pl
 import pyarrow as pa
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterator
 
     from parsers.kernel import Bytes, Ints, Lines
     from parsers.records import Source
@@ -269,7 +269,7 @@ def clean_line(line: bytes) -> bytes:
 
 
 def body_column(chunk: Chunk, data: Bytes, lines: Lines) -> Bodies:
-    """The clean text of each line. Bytes that are no UTF-8 become U+FFFD; a byte order mark at a source's start goes."""
+    """The clean text of each line. What is no UTF-8 becomes U+FFFD; a byte order mark at a source's start goes."""
     starts, ends = lines.starts, lines.ends
     bad = _undecodable(chunk, starts)
     marked = [piece.start for piece in chunk.pieces if piece.begins and chunk.data.startswith(_BOM, piece.start)]

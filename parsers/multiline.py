@@ -174,6 +174,11 @@ def _fault_takes(block: Block, body: str, place: Place) -> tuple[bool, bool]:
 def _traceback_takes(block: Block, body: str, origin: Origin, place: Place) -> tuple[bool, bool]:
     if block.state == "frames":
         return _frames_take(block, body, origin, place)
+    if body.startswith('  File "'):
+        # Ray prints the wrapped call's frames straight after the wrapper's own line.
+        block.state = "frames"
+        block.add(body, place)
+        return True, False
     stripped = body.strip()
     if not stripped:
         block.foreign += 1

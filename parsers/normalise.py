@@ -222,8 +222,8 @@ class _Layout:
             replaced = np.array([codes.setdefault(value, len(codes) - 1) for value in own], np.int64)
             column[rows[replaced >= 0]] = replaced[replaced >= 0]
         dictionary = pa.array([word for word in codes if word is not None], pa.string())
-        indices = pa.array(column, mask=column < 0).cast(index)
-        return pa.DictionaryArray.from_arrays(indices, dictionary)
+        indices: pa.Int32Array = pa.array(column.astype(np.int32), pa.int32(), mask=column < 0)
+        return pa.DictionaryArray.from_arrays(indices, dictionary).cast(pa.dictionary(index, pa.string()))
 
 
 class _Clock:
@@ -293,7 +293,7 @@ class _Clock:
         return stamps.row[kept], ns[kept], kept
 
     def _fallback(self, source: Source) -> int | None:
-        """What tells the year of a source without a dated line in its head: those of the job, else when it was written."""
+        """Tells the year of a source without a dated line in its head: the job's first one, else the file's time."""
         if not self._probed:
             self._probed = True
             self._job_reference = next(filter(None, map(self._first_dated, self._sources[:_PROBED_SOURCES])), None)
@@ -331,20 +331,21 @@ _TAG = (
     rf"^(?:{_WHEN}\[(?:[\w@.-]+,)?(?P<mpi>[0-9]{{1,7}})\]<(?P<stream>stdout|stderr|stddiag)>:"  # mpirun, horovodrun
     r'|<(?P<xml>stdout|stderr) rank="(?P<prrte>[0-9]{1,7})">'
     r"|\[rank(?P<rank>[0-9]{1,7})\]:"
-    r"|\[[A-Za-z_][\w.-]{0,40}?(?P<local>[0-9]{1,5})\]: ?(?:\[rank(?P<nested>[0-9]{1,7})\]:)?"  # torchrun --tee: role, local rank
+    r"|\[[A-Za-z_][\w.-]{0,40}?(?P<local>[0-9]{1,5})\]: ?(?:\[rank(?P<nested>[0-9]{1,7})\]:)?"  # torchrun --tee
     r"|(?P<label> *[0-9]{1,7}): )"
 )
-_LABEL_BYTES = np.isin(np.arange(256), np.frombuffer(b" 0123456789", np.uint8))
+_DIGIT_BYTES = np.frombuffer(b"0123456789", np.uint8)
+_LETTER_BYTES = np.frombuffer(ascii_letters.encode() + b"_", np.uint8)
+_LABEL_BYTES = np.append(_DIGIT_BYTES, np.uint8(32))
 
 
 def _read_tags(column: pa.StringArray, data: Bytes, starts: Ints, labelled: Bools) -> _Tags:
     """Ranks and streams from the tags at the front of the lines, looked for where a line begins like one."""
     first, second = data[starts], data[starts + 1]
-    letter = ((second | 32) - np.uint8(97)) < 26
-    numbered = ((second - np.uint8(48)) < 10) & (data[starts + 5] != ord("-"))  # [2026-…] is a stamp
-    likely = ((first == ord("[")) & (letter | numbered)) | ((first == ord("<")) & (second == ord("s")))
+    named = np.isin(second, _LETTER_BYTES) | np.isin(second, _DIGIT_BYTES) & (data[starts + 5] != ord("-"))  # no [2026-
+    likely = ((first == ord("[")) & named) | ((first == ord("<")) & (second == ord("s")))
     likely |= (data[starts + 24] == ord("[")) & (data[starts + 3] == ord(" ")) & (data[starts + 7] == ord(" "))
-    likely |= labelled & _LABEL_BYTES[first]
+    likely |= labelled & np.isin(first, _LABEL_BYTES)
     rows = np.flatnonzero(likely)
     found = polars_series(column.take(_indices(rows))).str.extract_groups(_TAG).struct
     number = {name: found.field(name).cast(pl.Int32) for name in ("mpi", "prrte", "rank", "local", "nested")}
@@ -371,8 +372,8 @@ _SEVERITY = {
 _LETTERS = np.zeros(256, np.int8)
 _LETTERS[list(b"VIWEFC")] = (5, 9, 13, 17, 21, 21)
 _WORDS = re.compile(r"[A-Za-z]+")
-_NAME_BYTES = np.isin(np.arange(256), np.frombuffer(b"_./+-0123456789" + ascii_letters.encode(), np.uint8))
-_NUMBER_BYTES = np.isin(np.arange(256), np.frombuffer(b" 0123456789", np.uint8))
+_IN_NAME = np.isin(np.arange(256), np.concatenate([_LETTER_BYTES, _DIGIT_BYTES, np.frombuffer(b"./+-", np.uint8)]))
+_IN_NUMBER = np.isin(np.arange(256), _LABEL_BYTES)
 _NAME_WINDOW = np.arange(48)
 
 
@@ -395,13 +396,13 @@ def _loggers(data: Bytes, stamps: Stamps, rows: int) -> pa.DictionaryArray[Any, 
     start, dashed = end[named] + np.where(dashed[named], 3, 0), dashed[named]
     # A thread number stands between glog's stamp and its file.
     window = data[np.minimum(start[:, None] + _NAME_WINDOW, len(data) - 1)]
-    start += np.where(dashed, 0, (~_NUMBER_BYTES[window]).argmax(axis=1))
+    start += np.where(dashed, 0, (~_IN_NUMBER[window]).argmax(axis=1))
     window = data[np.minimum(start[:, None] + _NAME_WINDOW, len(data) - 1)]
-    length = (~_NAME_BYTES[window]).argmax(axis=1)
+    length = (~_IN_NAME[window]).argmax(axis=1)
     stop = np.minimum(start + length, len(data) - 3)
     spaced = (data[stop] == ord(" ")) & (data[stop + 1] == ord("-")) & (data[stop + 2] == ord(" "))
     good = (length > 0) & np.where(dashed, spaced, data[stop] == ord(":"))
-    names = window[good][_NAME_WINDOW < length[good, None]].tobytes()
+    names = window[good][length[good, None] > _NAME_WINDOW].tobytes()
     words = strings(names, length[good]).dictionary_encode()
     codes = np.full(rows, -1, np.int32)
     codes[stamps.row[named[good]]] = words.indices.to_numpy()

@@ -20,7 +20,8 @@ Scope = str
 
 _GENERIC_HOSTS = frozenset({"localhost", "127.0.0.1", "localhost.localdomain"})
 _POD = re.compile(r"^(?P<job>.+)-(?P<role>master|launcher|worker|chief|ps|node)-(?P<index>\d+)$")
-_RANK_IN_PATH = re.compile(r"(?:zero_pp_rank_|(?:^|[/_.-])rank[_-]?)(?P<rank>\d+)")
+# DeepSpeed's shards are numbered by data-parallel rank, which is global where there is one model-parallel rank.
+_RANK_IN_PATH = re.compile(r"(?:zero_pp_rank_(?P<shard>\d+)_mp_rank_0+(?!\d)|(?:^|[/.\s'\"-]|[a-oq-z]_)rank[_-]?(?P<rank>\d+))")
 
 _DEFAULT_GROUP = frozenset({None, "0", "default_pg"})
 _PID_GAP = 64
@@ -239,6 +240,9 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
         host = host_named(signal, evidence.source(signal), table)
         if rank is None:
             continue
+        pod = fields.get("tag_pod")
+        if pod and signal.rank_how in {Known.PREFIX, Known.CONTENT}:
+            table.rank_of_pod.setdefault(pod, rank)
         pid = number(fields.get("pid")) if signal.role in {Role.IDENTITY, Role.EXIT} else None
         pid = pid if pid is not None else signal.pid
         if pid is not None and signal.signature != "dl.exit":
@@ -471,5 +475,5 @@ def learn_pods(signals: Iterable[Signal], table: Identity) -> None:
 
 def rank_in_path(text: str) -> int | None:
     """A rank that a file name in an error text carries, if it carries exactly one."""
-    found = {int(match["rank"]) for match in _RANK_IN_PATH.finditer(text)}
+    found = {int(match["shard"] or match["rank"]) for match in _RANK_IN_PATH.finditer(text)}
     return found.pop() if len(found) == 1 else None

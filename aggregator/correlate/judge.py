@@ -21,6 +21,7 @@ from aggregator.correlate.leads import (
     hang_leads,
     node_leads,
 )
+from aggregator.correlate.sections import join_sections
 from aggregator.correlate.stories import FAULTS, Story, build_stories
 from aggregator.verdict import (
     Attempt,
@@ -50,7 +51,7 @@ class Judgement:
 
 def judge(evidence: JobEvidence) -> Verdict:
     """The verdict on a job."""
-    signals = evidence.signals()
+    signals = join_sections(evidence.signals())
     table = identity.build(evidence, signals)
     attempts = _split_attempts(evidence, signals)
     judged = [(index, _judge_attempt(evidence, part, table)) for index, part in attempts]

@@ -187,6 +187,7 @@ SYSLOG = b"Feb  3 04:05:06 node-b kernel: NVRM: Xid (PCI:0000:db:00): 79\n" * 3
         ("node4-dmesg.txt", KMSG, "node4"),
         ("dmesg-T.txt", KMSG, None),
         ("hgx-b/dmesg", KMSG, "hgx-b"),
+        ("dmesg-tx-c.txt", KMSG, "tx-c"),
         ("kern.log", SYSLOG, None),
         ("extract.txt", SYSLOG, None),
         ("extract2.txt", KMSG, None),

@@ -5,6 +5,7 @@ import gzip
 import lzma
 import os
 import random
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -150,10 +151,10 @@ def test_standard_input_can_be_read_again(monkeypatch):
 
 def test_a_stream_is_read_piece_by_piece_and_gives_its_descriptor_back(tmp_path):
     (tmp_path / "x").write_bytes(TEXT)
-    before = len(os.listdir("/proc/self/fd"))
+    before = len(list(Path("/proc/self/fd").iterdir()))
     with open_source(source(tmp_path / "x"), ReadNotes()) as stream:
         assert stream.read(10) + stream.read(300_000) == TEXT[:300_010]
-    assert len(os.listdir("/proc/self/fd")) == before
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 
 def test_the_tail_is_that_of_the_file_on_disk(tmp_path):
