@@ -3,42 +3,148 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from aggregator.discover import discover
 from aggregator.errors import OutputError
 from aggregator.opening import ReadNotes, read_chunks
-from parsers.normalise import Normalisation, normalise
+from parsers.normalise import normalise
 from parsers.records import SourceKind
 from parsers.schema import EVENT_SCHEMA
+from parsers.timestamps import StampContext
+from parsers.triage import LogTriage, default_lexicon
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
 
-    from parsers.normalise import TriageFactory
     from parsers.records import Skipped, Source
 
+_TEXT = frozenset({SourceKind.LOG, SourceKind.KERNEL, SourceKind.STATUS})
+_QUOTED_LAYOUTS = frozenset({"config", "script"})
+"""Text beside the logs that no process printed."""
 _DICTIONARY = [field.name for field in EVENT_SCHEMA if pa.types.is_dictionary(field.type)]
-_PACKED = ("ts", "offset", "line")
-"""Columns that grow by small steps: their differences take a fraction of the space."""
-_PLAIN = ("rank", "local_rank", "attempt", "severity")
-_STATISTICS = ["ts", "rank", "severity", "path", "line", "offset", "signature"]
-_ROW_BYTES = 1 << 20
-"""A page holds about so many bytes of messages."""
+_DICTIONARY += ["rank", "local_rank", "attempt", "severity"]
+_ENCODING = dict.fromkeys(("ts", "offset", "line"), "DELTA_BINARY_PACKED")
+"""Of columns that grow by small steps."""
+_STATISTICS = ["ts", "rank", "severity", "signature", "path", "offset", "line"]
 
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
-    """What went into the table. `lines` equals `rows`; `skipped` says what was not, or not wholly, read."""
+    """What went into the table: `rows` equals `lines`, `bytes` are decompressed.
+
+    `skipped` says what was not, or not wholly, read.
+    """
 
     files: int
     lines: int
     bytes: int
     rows: int
     skipped: tuple[Skipped, ...]
+
+
+def export_events(paths: Sequence[str], output: Path, *, force: bool) -> ExportSummary:
+    """Write all lines of the logs under `paths` to the Parquet file `output`.
+
+    The file appears whole or not at all.
+
+    Raises:
+        InputError: a path does not exist, or there is no log.
+        OutputError: `output` exists and `force` is not given, is no regular file, or cannot be written.
+    """
+    _check_output(output, force=force)
+    found = discover(paths)
+    notes = ReadNotes()
+    rows = normalise(text_logs(found.sources), partial(read_chunks, notes=notes), _triage)
+    write_events(rows, output)
+    stats = rows.stats
+    skipped = [*found.skipped, *(note for note in notes.items if note not in found.skipped)]
+    return ExportSummary(stats.files, stats.lines, stats.bytes, stats.rows, tuple(skipped))
+
+
+def text_logs(sources: Iterable[Source]) -> list[Source]:
+    """The sources whose lines are events."""
+    return [source for source in sources if source.kind in _TEXT and source.layout not in _QUOTED_LAYOUTS]
+
+
+def write_events(batches: Iterable[pa.RecordBatch], output: Path) -> None:
+    """Write record batches, one row group each, to a Parquet file that appears whole or not at all.
+
+    Raises:
+        OutputError: the file cannot be written; nothing is left behind.
+    """
+    with _whole_file(output) as path, pa.OSFile(str(path), "wb") as sink:
+        writer = pq.ParquetWriter(
+            sink,
+            EVENT_SCHEMA,
+            compression="zstd",
+            compression_level=1,
+            # Messages hardly repeat: a dictionary of them would be built, found too large and thrown away.
+            use_dictionary=_DICTIONARY,  # type: ignore[arg-type]  # the stubs lack the list of names
+            column_encoding=_ENCODING,
+            write_statistics=_STATISTICS,
+        )
+        try:
+            for batch in batches:
+                writer.write_batch(batch, row_group_size=max(batch.num_rows, 1))
+        except BaseException:
+            # The file is lost anyway; without this the writer tries again when it is collected.
+            with suppress(OSError, pa.ArrowException):
+                writer.close()
+            raise
+        writer.close()
+
+
+def _triage(source: Source) -> LogTriage:
+    return LogTriage(source, default_lexicon(), StampContext(source.mtime_ns))
+
+
+def _check_output(output: Path, *, force: bool) -> None:
+    if output.exists() and not output.is_file():
+        raise OutputError("the output is not a regular file", where=str(output), help="name a file to write")
+    if output.exists() and not force:
+        raise OutputError("the output exists", where=str(output), help="name another file, or add --force")
+    if not output.absolute().parent.is_dir():
+        raise OutputError("there is no such folder", where=str(output.parent), help="create it first")
+
+
+@contextmanager
+def _whole_file(output: Path) -> Iterator[Path]:
+    """A new file beside `output` that takes its name if all goes well and disappears if not."""
+    partial_file = output.with_name(f".{output.name}.{os.getpid()}.part")
+    try:
+        os.close(os.open(partial_file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o666))
+    except OSError as error:
+        raise _refused(output, error) from None
+    try:
+        yield partial_file
+        _sync(partial_file)
+        partial_file.replace(output)
+        _sync(output.absolute().parent)
+    except OSError as error:
+        raise _refused(output, error) from None
+    finally:
+        with suppress(OSError):
+            partial_file.unlink()
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _refused(output: Path, error: OSError) -> OutputError:
+    why = os.strerror(error.errno) if error.errno else str(error)
+    return OutputError(
+        f"the output cannot be written: {why}", where=str(output), help="free space or name another file"
+    )

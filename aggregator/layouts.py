@@ -134,10 +134,8 @@ def launcher_names(parts: tuple[str, ...]) -> Hints | None:
             continue
         told = found.groupdict()
         rank, local, pid = (int(v) if (v := told.get(key)) else None for key in ("rank", "local_rank", "pid"))
-        # Slurm and PBS join both streams in the `out` file unless an `err` file was asked for too.
-        stream = "stderr" if told.get("ext") in {"err", "e"} else None
-        if layout == "ray-worker":
-            stream = stream or "stdout"
+        # Slurm and PBS join both streams in the `out` file unless an `err` file was asked for too; Ray never does.
+        stream = "stderr" if told.get("ext") in {"err", "e"} else "stdout" if layout == "ray-worker" else None
         return Hints(layout, rank, local, host=told.get("host"), stream=stream, pid=pid, job_id=told.get("job_id"))
     return None
 
@@ -217,7 +215,7 @@ _NO_HOST = re.compile(
 """Words that number something else than ranks, and than machines."""
 _MACHINE = re.compile(
     r"\d{1,3}(?:\.\d{1,3}){3}|ip(?:-\d{1,3}){4}|[a-z0-9.-]+-(?:master|worker|launcher|chief|ps|head)-\d+"
-    r"|(?:node|host|hgx|dgx|compute|server|nid|cn|gn)(?:[-_.]?[a-z])?(?:[-_.]?\d+)+|(?:node|host|hgx|dgx|gpu)-[a-z]\d*",
+    r"|(?:node|host|hgx|dgx|compute|server|nid|cn|gn)(?:[-_.]?[a-z])?(?:[-_]?\d+)+|(?:node|host|hgx|dgx|gpu)-[a-z]\d*",
     re.IGNORECASE,
 )
 
@@ -273,9 +271,8 @@ def natural(text: str) -> tuple[tuple[str, int], ...]:
 
 
 _KERNEL_WORD = re.compile(
-    r"(?:^|(?<=[._-]))(?:dmesg|kern(?:el)?|journal(?:ctl)?|syslog|messages|fabricmanager|all|full|xid|nvrm|[thwx])"
-    r"(?=$|[._-])",
-    re.IGNORECASE,
+    r"(?i)(?:^|(?<=[._-]))(?:dmesg|kern(?:el)?|journal(?:ctl)?|syslog|messages|fabricmanager|all|full|xid|nvrm|[thwx])"
+    r"(?=$|[._-])"
 )
 _ATTEMPT = re.compile(r"(?:^|[/._-])(?:attempt|restart|retry|try)[._-]?(\d{1,4})(?=$|[/._-])", re.IGNORECASE)
 _JOB_ID = re.compile(r"(?:^|[._-])(?:j|job|jobid)?[._-]?([1-9]\d{3,11})(?=$|[._-])", re.IGNORECASE)
@@ -343,9 +340,8 @@ _STATUS_HEAD = re.compile(
     rb"|Name: +\S+\nNamespace: +|LAST SEEN +TYPE +REASON"
 )
 _DATA_SUFFIX = re.compile(
-    r"\.(?:pt|pth|safetensors|distcp|bin|ckpt|npy|npz|parquet|arrow|feather|h5|hdf5|onnx|gguf|tfrecord|idx|nsys-rep"
-    r"|qdrep|sqlite|db|wandb|so|pyc|whl|png|jpe?g|gif|svg|pdf|mp4|wav|prof|pb)$|tfevents",
-    re.IGNORECASE,
+    r"(?i)\.(?:pt|pth|safetensors|distcp|bin|ckpt|npy|npz|parquet|arrow|feather|h5|hdf5|onnx|gguf|tfrecord|idx|nsys-rep"
+    r"|qdrep|sqlite|db|wandb|so|pyc|whl|png|jpe?g|gif|svg|pdf|mp4|wav|prof|pb)$|tfevents"
 )
 _ARCHIVE = re.compile(r"\.(?:tar|tgz|tbz2?|txz|zip|7z|rar)$|\.tar\.\w+$", re.IGNORECASE)
 

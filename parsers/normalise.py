@@ -213,7 +213,11 @@ class _Layout:
         return pa.array(column, mask=column < 0)
 
     def words(
-        self, values: Sequence[str | None], index: pa.DataType, rows: Ints | None = None, own: Sequence[str | None] = ()
+        self,
+        values: Sequence[str | None],
+        index: pa.Int8Type | pa.Int32Type,
+        rows: Ints | None = None,
+        own: Sequence[str | None] = (),
     ) -> pa.DictionaryArray[Any, Any]:
         """A word a piece, those of some rows replaced where `own` has one."""
         codes: dict[str | None, int] = {None: -1}
@@ -222,8 +226,8 @@ class _Layout:
             replaced = np.array([codes.setdefault(value, len(codes) - 1) for value in own], np.int64)
             column[rows[replaced >= 0]] = replaced[replaced >= 0]
         dictionary = pa.array([word for word in codes if word is not None], pa.string())
-        indices: pa.Int32Array = pa.array(column.astype(np.int32), pa.int32(), mask=column < 0)
-        return pa.DictionaryArray.from_arrays(indices, dictionary).cast(pa.dictionary(index, pa.string()))
+        indices: Any = pa.array(column.astype(np.int32), mask=column < 0).cast(index)
+        return pa.DictionaryArray.from_arrays(indices, dictionary)
 
 
 class _Clock:

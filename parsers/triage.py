@@ -16,7 +16,7 @@ from parsers.lineformats import Format, Message, load_formats
 from parsers.literals import KeywordIndex, LineFinder, line_finder
 from parsers.multiline import TRACEBACK_HEAD, Block, BlockAssembler, Place
 from parsers.prefixes import Origin, PrefixStripper
-from parsers.records import Signal, Source, Stamp, StampQuality
+from parsers.records import Role, Signal, Source, Stamp, StampQuality
 from parsers.blocks import block_signals
 from parsers.timestamps import StampContext, read_stamp
 
@@ -274,10 +274,11 @@ class LogTriage:
     def _segment(self, text: str, place: Place) -> None:
         origin = self._stripper.strip(text)
         key = self._key(origin)
-        self._note(key, origin, place)
+        # Blocks that this line ends came before it: they are filed before its stamp is taken up.
         taken, ended = self._assembler.feed(key, origin, place)
         for block in ended:
             self._block(block)
+        self._note(key, origin, place)
         if taken:
             return
         for message, fields in self._lexicon.match(origin.body):
@@ -331,7 +332,10 @@ class LogTriage:
         return None
 
     def _stamp(self, signal: Signal, key: StreamKey, own: Stamp | None) -> None:
-        own = self._told(signal) or own
+        told = self._told(signal)
+        if told is not None and signal.role in {Role.EXTERNAL, Role.TEARDOWN}:
+            self._bound(told)
+        own = told or own
         if own is not None:
             signal.stamp, signal.quality = own, StampQuality.OWN
         elif key in self._last_stamp:

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from aggregator.correlate.evidence import JobEvidence, ints, number
 from aggregator.correlate.identity import Identity
-from parsers.records import Role, Signal
+from parsers.records import Role, Signal, StampQuality
 
 _NAMES = {
     "killed": 9, "terminated": 15, "aborted": 6, "segmentation fault": 11, "bus error": 7, "hangup": 1,
@@ -101,7 +101,8 @@ def read_exits(evidence: JobEvidence, signals: Iterable[Signal], table: Identity
             ranks = (None,)
         elif ints(signal.fields.get("ranks")):
             ranks = ints(signal.fields.get("ranks"))
-        found.extend(Exit(rank, ending, code, signum, host, signal.ns, signal, first) for rank in ranks)
+        when = signal.ns if signal.quality is StampQuality.OWN else None
+        found.extend(Exit(rank, ending, code, signum, host, when, signal, first) for rank in ranks)
     return found
 
 

@@ -14,6 +14,7 @@ from aggregator.correlate.identity import Identity, same_host
 from aggregator.correlate.leads import (
     Lead,
     Tier,
+    add_exits,
     attribute_homeless,
     either_leads,
     exit_leads,
@@ -114,6 +115,7 @@ def _decide(
     leads = [*fault_leads(stories), *attribute_homeless(homeless, stories, exits, evidence, table), *exit_leads(stories)]
     _join_kernel(leads, homeless, evidence, table)
     leads = _merge(leads)
+    add_exits(leads, stories)
     faults = [lead for lead in leads if lead.tier in _FAULT_TIERS]
     lost = drop_late(faults, stories)
     external = _acting_external(externals, faults, leads, evidence)

@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
-from aggregator.correlate.hangs import Suspect
+from aggregator.correlate.hangs import LOST_KINDS, Suspect
 from aggregator.correlate.identity import Identity, rank_in_path, same_host
 from aggregator.correlate.stories import Story
 from parsers.records import Known, Role, Signal, SourceKind, StampQuality
@@ -79,7 +79,7 @@ def bounds(signal: Signal) -> tuple[int | None, int | None]:
         return None, None
     if signal.quality is StampQuality.OWN:
         return signal.ns, signal.ns + signal.stamp.resolution_ns
-    if signal.quality is StampQuality.INHERITED:
+    if signal.quality is StampQuality.INHERITED or (signal.until_ns is not None and signal.ns < signal.until_ns):
         return signal.ns, signal.until_ns
     return None, signal.until_ns
 
@@ -122,7 +122,8 @@ def exit_leads(stories: Mapping[int, Story]) -> list[Lead]:
         if tier is None:
             continue
         lead = Lead((story.rank,), item.kind, tier, None, item)
-        lead.hi = item.ns + NS if item.ns is not None else None
+        told = [e.ns for e in story.exits if e.ns is not None]
+        lead.hi = min(told) + NS if told else item.report.until_ns
         lead.lo = story.last_ns if lead.hi is None or (story.last_ns is not None and story.last_ns <= lead.hi) else None
         host = story.host or item.host
         lead.hosts = (host,) if host else ()
@@ -378,6 +379,17 @@ def _merge_same_rank(leads: list[Lead]) -> list[Lead]:
         keep.lo = min((t for t in (keep.lo, drop.lo) if t is not None), default=None)
         merged[lead.ranks] = keep
     return [*merged.values(), *rest]
+
+
+def add_exits(leads: Sequence[Lead], stories: Mapping[int, Story]) -> None:
+    """Give each lead the first report of how its rank ended, as evidence and as a bound of its time."""
+    for lead in leads:
+        reports = [e for rank in lead.ranks if rank in stories for e in stories[rank].exits if e.ending is not Ending.CLEAN]
+        if lead.exit is None and reports:
+            lead.exit = min(reports, key=lambda e: (e.ns is None, e.ns or 0))
+        if lead.hi is None:
+            told = [e.ns for e in reports if e.ns is not None]
+            lead.hi = min(told) + NS if told else None
 
 
 def step_of(signal: Signal | None) -> int | None:

@@ -99,6 +99,8 @@ def _time(lead: Lead, story: Story | None) -> tuple[int | None, float | None, in
         if other.ns is not None and other.quality is StampQuality.OWN and other.stamp is not None:
             return other.ns, max(1.0, other.stamp.resolution_ns / NS), other.stamp.resolution_ns
     lo, hi = lead.lo, lead.hi
+    if hi is None and signal is not None:
+        hi = signal.until_ns
     if lead.exit is not None and lead.exit.ns is not None and (hi is None or lead.exit.ns < hi):
         hi = lead.exit.ns
     if lead.tier is Tier.HANG and lo is None and story is not None:

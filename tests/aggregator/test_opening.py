@@ -27,7 +27,7 @@ def zstd(data):
     return sink.getvalue().to_pybytes()
 
 
-CODECS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress, "zstd": zstd}
+CODECS = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lambda data: lzma.compress(data, preset=0), "zstd": zstd}
 
 
 def source(path):

@@ -5,6 +5,7 @@ from parsers.lineformats import FORMATS_DIR, FormatError, check_format, load_for
 
 FILES = sorted(FORMATS_DIR.glob("*.toml"))
 HEAD = 'id = "x"\ntitle = "t"\nurl = "u"\n'
+MESSAGE = '[[message]]\nid = "m"\nrole = "root"\npattern = "x"\nkeywords = ["x"]\n'
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
@@ -78,8 +79,7 @@ def test_a_wrong_file_is_refused_with_its_name_and_what_to_change(tmp_path, text
             "none of its keywords",
         ),
         (
-            '[[message]]\nid = "m"\nrole = "root"\npattern = "x"\nkeywords = ["x"]\nno_match = ["xy"]\n'
-            '[[message.sample]]\nline = "x"\n',
+            MESSAGE + 'no_match = ["xy"]\n[[message.sample]]\nline = "x"\n',
             "matches what it must not: 'xy'",
         ),
     ],

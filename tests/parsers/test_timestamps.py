@@ -11,8 +11,9 @@ MS, US = 10**6, 10**3
 REFERENCE = datetime(2031, 3, 1, tzinfo=UTC)
 
 
-def ns(*parts: int, micro: int = 0) -> int:
-    return int(datetime(*parts, tzinfo=UTC).timestamp()) * SECOND + micro * US  # type: ignore[arg-type, misc]  # year to second
+def ns(year: int, month: int, day: int, *clock: int, micro: int = 0) -> int:
+    hour, minute, second = (*clock, 0, 0, 0)[:3]
+    return int(datetime(year, month, day, hour, minute, second, tzinfo=UTC).timestamp()) * SECOND + micro * US
 
 
 def context(reference: datetime | None = REFERENCE) -> StampContext:
