@@ -309,14 +309,14 @@ def _alone(prefix: str, slots: list[_Slot], *, overlap: bool) -> None:
     """Judges a family on one host, or on one that the names don't tell."""
     numbers = {slot.number for slot in slots}
     word, border, before = layouts.last_word(prefix)
-    logs = {slot.file.parts for slot in slots}
+    logs, names = {slot.file.parts for slot in slots}, {slot.file.parts[-1] for slot in slots}
     if not layouts.from_zero(numbers) or layouts.NO_RANK.fullmatch(word) or len(logs) > 2 * len(numbers):
         return
     # `train-worker-0` is a pod, `worker-0` a process.
     named = layouts.RANK_WORD.fullmatch(word) and not (word and before and border == "-")
     if layouts.NODE_WORD.fullmatch(word):
         _assign(slots, "node_rank")
-    elif layouts.LOCAL_WORD.fullmatch(word) or (prefix.endswith("/") and slots[0].suffix == "/.log"):
+    elif layouts.LOCAL_WORD.fullmatch(word) or (prefix[-1:] in {"", "/"} and names <= {"stdout.log", "stderr.log"}):
         _assign(slots, "local_rank")
     elif (named or (border[:1] in {".", "_"} and not overlap)) and not _contradicted(slots):
         _assign(slots, "rank")

@@ -215,7 +215,7 @@ _NO_HOST = re.compile(
 """Words that number something else than ranks, and than machines."""
 _MACHINE = re.compile(
     r"\d{1,3}(?:\.\d{1,3}){3}|ip(?:-\d{1,3}){4}|[a-z0-9.-]+-(?:master|worker|launcher|chief|ps|head)-\d+"
-    r"|(?:node|host|hgx|dgx|compute|server|nid|cn|gn)(?:[-_.]?[a-z])?(?:[-_]?\d+)+|(?:node|host|hgx|dgx|gpu)-[a-z]\d*",
+    r"|(?:node|host|hgx|dgx|compute|server|nid|cn|gn)(?:-?[a-z])?(?:-?\d+)+|(?:node|host|hgx|dgx|gpu)-[a-z]\d*",
     re.IGNORECASE,
 )
 

@@ -58,20 +58,15 @@ def exception_signal(
     links = [f"{info.root_type}: {info.root_message}"]
     if (info.type, info.message) != (info.root_type, info.root_message):
         links.append(f"{info.type}: {info.message}")
-    settled = False
     for number, link in enumerate(links):
-        for message, found in match(link):
-            if message.role in {Role.IDENTITY, Role.PROGRESS, Role.PHASE, Role.STATE, Role.SUCCESS}:
-                continue
-            if message.role is Role.CONTEXT and message.match(link.split("\n", 1)[0]) is None:
-                continue  # advice further down in the text
-            if number == 0 or message.role is Role.ROOT:
-                role, layer, phase, signature = message.role, message.layer, message.phase or phase, message.id
-                kind = message.kind or kind
-                fields.update(found)
-                settled = True
-            break
-        if settled:
+        found = _judged(match(link), link)
+        if found is None or (number > 0 and found[0].role is not Role.ROOT):
+            continue
+        message, named = found
+        role, layer, phase, signature = message.role, message.layer, message.phase or phase, message.id
+        kind = message.kind or kind
+        fields.update(named)
+        if role is not Role.EITHER:
             break
     fields["exception"] = info.root_type or info.type
     worker = bool(_CAUGHT_IN_WORKER.search(info.message)) or any(_WORKER_FRAME.search(f.file) for f in info.frames)
@@ -91,6 +86,16 @@ def exception_signal(
     return Signal(
         signature, role, source, place.line, place.offset, shown[:4096], kind, layer, phase, fields=fields, exception=info
     )
+
+
+def _judged(hits: list[tuple[Message, dict[str, str]]], link: str) -> tuple[Message, dict[str, str]] | None:
+    """The message that says what an exception is; advice further down in its text says nothing."""
+    for message, fields in hits:
+        if message.role in {Role.IDENTITY, Role.PROGRESS, Role.PHASE, Role.STATE, Role.SUCCESS}:
+            continue
+        if message.role is not Role.CONTEXT or message.match(link.split("\n", 1)[0]) is not None:
+            return message, fields
+    return None
 
 
 def _exception_place(block: Block, info: ExceptionInfo) -> Place:

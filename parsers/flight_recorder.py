@@ -154,6 +154,7 @@ class _EntryReader:
 
     def __init__(self) -> None:
         self.known: dict[Hashable, Hashable] = {}
+        self.stacks: dict[Hashable, tuple[Frame, ...]] = {}
 
     def read(self, raw: object) -> Entry | None:
         """None where the item is no entry: it has neither a sequence number nor a group."""
@@ -187,18 +188,28 @@ class _EntryReader:
             retired=raw.get("retired") is True,
             timeout_ms=_int(raw.get("timeout_ms")),
             is_p2p=_is_p2p(raw.get("is_p2p"), name),
-            frames=self._once(self._frames(raw.get("frames"))),
+            frames=self._frames(raw.get("frames")),
             thread_name=self._once(_text(raw.get("thread_name"))),
         )
 
     def _frames(self, raw: object) -> tuple[Frame, ...]:
         if not isinstance(raw, (list, tuple)):
             return ()
-        return tuple(
-            self._once(Frame(_text(item.get("filename")), _int(item.get("line")) or 0, _text(item.get("name"))))
+        parts = tuple(
+            (item.get("filename"), item.get("line"), item.get("name"))
             for item in raw[:MAX_FRAMES]
             if isinstance(item, dict)
         )
+        try:
+            known = self.stacks.get(parts)
+        except TypeError:
+            return ()  # a frame holds a list or a dict
+        if known is None:
+            known = tuple(
+                self._once(Frame(_text(file), _int(line) or 0, _text(function))) for file, line, function in parts
+            )
+            self.stacks[parts] = known
+        return known
 
     def _once(self, value: T) -> T:
         kept = self.known.setdefault(value, value)
@@ -214,6 +225,8 @@ def _is_p2p(raw: object, name: str) -> bool:
 
 def _int(raw: object) -> int | None:
     """A number, or the text of one: JSON dumps write counters as text. None for anything else, NaN included."""
+    if type(raw) is int and -_INT64 <= raw < _INT64:
+        return raw
     if isinstance(raw, str):
         raw = int(raw) if re.fullmatch(r"[+-]?[0-9]{1,19}", raw) else None
     if isinstance(raw, float):

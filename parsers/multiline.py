@@ -20,7 +20,7 @@ _CHAIN = (
 )
 # torch.utils.data and torch.multiprocessing put a worker's traceback into the message of the one they raise.
 _NESTED = re.compile(r"^(?:Original Traceback|-- Process \d+ terminated with the following error)")
-_EXCEPTION_LINE = re.compile(r"^[A-Za-z_][\w]*(?:\.[A-Za-z_][\w]*)*(?:: |:$|$)")
+_EXCEPTION_LINE = re.compile(r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\([\w.]+\))?(?:: |:$|$)")
 _FATAL = re.compile(r"(?:^|\s)Fatal Python error: ")
 _DUMP_LINE = re.compile(
     r'^(?:\s*$|Thread 0x|Current thread|  File "|Extension modules:|  <|  \.\.\.|Python runtime state|<no Python)'

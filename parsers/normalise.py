@@ -215,7 +215,7 @@ class _Layout:
     def words(
         self,
         values: Sequence[str | None],
-        index: pa.Int8Type | pa.Int32Type,
+        index: pa.DataType,
         rows: Ints | None = None,
         own: Sequence[str | None] = (),
     ) -> pa.DictionaryArray[Any, Any]:

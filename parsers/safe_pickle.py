@@ -18,9 +18,10 @@ MAX_BYTES = 256 << 20
 MAX_DEPTH = 64
 MAX_NODES = 50_000_000
 """Values visited when every shared reference is followed: 302 bytes can unfold to 2**30."""
-MAX_OPCODES = 50_000_000
-MAX_VALUES = 8_000_000
-"""Values that take memory of their own; also the height of the stack."""
+MAX_OPCODES = 20_000_000
+MAX_VALUES = 4_000_000
+"""Values that take memory of their own; also the height of the stack. A ring of 20,000 entries with 25 frames each
+has 1.5 million values and 8 million opcodes."""
 MAX_JSON_CONTAINERS = 4_000_000
 MAX_JSON_ITEMS = 16_000_000
 
@@ -45,8 +46,9 @@ _PLAIN = (
 _ALLOWED = {getattr(pickle, name)[0]: (name, _ARGUMENT.get(name, 0)) for name in _PLAIN}
 _SCALARS = frozenset({"BININT", "BININT1", "BININT2", "LONG1", "BINFLOAT", "NONE", "NEWTRUE", "NEWFALSE"})
 _TEXTS = frozenset({"BINUNICODE", "SHORT_BINUNICODE"})
-_FRESH = frozenset({"MARK", "EMPTY_LIST", "EMPTY_DICT", "EMPTY_TUPLE"})
+_FRESH = {"EMPTY_LIST": "list", "EMPTY_DICT": "dict", "EMPTY_TUPLE": "tuple"}
 _TUPLES = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+_BINGET = pickle.BINGET[0]
 _LENGTHS = {1: struct.Struct("<B"), 4: struct.Struct("<I")}
 
 
@@ -78,20 +80,29 @@ class _Scan:
         self.made = 0
 
     def run(self) -> None:
+        """Follow the opcodes up to STOP."""
+        data, memo, stack = self.data, self.memo, self.stack
         for _ in range(MAX_OPCODES):
-            if self.at >= len(self.data):
-                raise DamagedDump(f"the pickle is cut off: no STOP in its {len(self.data):,} bytes")
-            code = self.data[self.at]
+            if self.at >= len(data):
+                raise DamagedDump(f"the pickle is cut off: no STOP in its {len(data):,} bytes")
+            code = data[self.at]
+            # The short form of reading a memo is half of a dump.
+            if code == _BINGET and self.at + 1 < len(data) and len(stack) < MAX_VALUES:
+                node = memo.get(data[self.at + 1])
+                if node is not None:
+                    stack.append(node)
+                    self.at += 2
+                    continue
             known = _ALLOWED.get(code)
             if known is None:
                 raise UnsafePickle(f"opcode 0x{code:02x} at byte {self.at:,} is not needed for plain data")
             name, width = known
             start = self.at + 1
             self.at = start + width if width >= 0 else self._after_counted(start, -width)
-            if self.at > len(self.data):
+            if self.at > len(data):
                 raise DamagedDump(f"the pickle is cut off inside {name} at byte {start - 1:,}")
             if name == "STOP":
-                if len(self.stack) != 1 or self.stack[0] is _MARK:
+                if len(stack) != 1 or stack[0] is _MARK:
                     self._malformed("STOP finds no single value")
                 return
             self._step(name, start)
@@ -114,9 +125,11 @@ class _Scan:
         elif name in _TEXTS or name in _SCALARS:
             self._made()
             self._push(_TEXT if name in _TEXTS else _SCALAR)
+        elif name == "MARK":
+            self._push(_MARK)
         elif name in _FRESH:
             self._made()
-            self._push(_MARK if name == "MARK" else _Node(name[6:].lower()))
+            self._push(_Node(_FRESH[name]))
         elif name == "FRAME":
             (length,) = struct.unpack_from("<Q", self.data, start)
             if length > len(self.data) - self.at:

@@ -15,7 +15,7 @@ from functools import cache
 from parsers.lineformats import Format, Message, load_formats
 from parsers.literals import KeywordIndex, LineFinder, line_finder
 from parsers.multiline import TRACEBACK_HEAD, Block, BlockAssembler, Place
-from parsers.prefixes import Origin, PrefixStripper
+from parsers.prefixes import Origin, PrefixStripper, looks_labelled
 from parsers.records import Role, Signal, Source, Stamp, StampQuality
 from parsers.blocks import block_signals
 from parsers.timestamps import StampContext, read_stamp
@@ -24,6 +24,7 @@ HEAD_BYTES = 48 << 10
 TAIL_BYTES = 128 << 10
 MAX_LINE = 64 << 10
 """Bytes of a line that are looked at: the first and last half of this."""
+_LABEL_SAMPLE = 32 << 10
 _CONTEXT_BYTES = 4 << 10
 _CONTEXT_BURSTS = 64
 _REPEATS = 48
@@ -130,7 +131,7 @@ class LogTriage:
         self.scan = Scan(source)
         self._lexicon = lexicon if lexicon is not None else default_lexicon()
         self._context = context if context is not None else StampContext(source.mtime_ns)
-        self._stripper = PrefixStripper(self._lexicon.formats, self._context)
+        self._stripper: PrefixStripper | None = None
         self._assembler = BlockAssembler()
         self._pending = b""
         self._offset = 0
@@ -198,8 +199,15 @@ class LogTriage:
             self._middle(data, start, end)
         self._offset += end
 
+    def _begin(self, data: bytes) -> PrefixStripper:
+        """The stripper that fits the file, decided on its first lines."""
+        head = data[:_LABEL_SAMPLE].decode(errors="replace").splitlines()
+        return PrefixStripper(self._lexicon.formats, self._context, labelled=looks_labelled(head))
+
     def _lines(self, data: bytes, start: int, end: int) -> None:
         """Parse every line of data[start:end]."""
+        if self._stripper is None:
+            self._stripper = self._begin(data)
         position = start
         while position < end:
             stop = data.find(b"\n", position, end)
@@ -272,6 +280,7 @@ class LogTriage:
             return raw.decode(errors="replace")
 
     def _segment(self, text: str, place: Place) -> None:
+        assert self._stripper is not None  # set before the first line is read
         origin = self._stripper.strip(text)
         key = self._key(origin)
         # Blocks that this line ends came before it: they are filed before its stamp is taken up.

@@ -135,6 +135,11 @@ def test_one_numbered_file_a_node_gives_node_ranks(tmp_path):
     assert {(s.rank, s.node_rank) for s in found.values()} == {(None, 0), (None, 1)}
 
 
+def test_torchruns_numbered_folders_are_local_ranks_even_without_those_above(tmp_path):
+    found = plant(tmp_path, *(f"{n}/{stream}.log" for n in range(2) for stream in ("stdout", "stderr")))
+    assert {(s.rank, s.local_rank) for s in found.values()} == {(None, 0), (None, 1)}
+
+
 def test_gpu_numbers_are_local(tmp_path):
     found = plant(tmp_path, *(f"gpu{n}.log" for n in range(4)))
     assert {(s.rank, s.local_rank) for s in found.values()} == {(None, n) for n in range(4)}
