@@ -335,7 +335,7 @@ _TAG = (
     rf"^(?:{_WHEN}\[(?:[\w@.-]+,)?(?P<mpi>[0-9]{{1,7}})\]<(?P<stream>stdout|stderr|stddiag)>:"  # mpirun, horovodrun
     r'|<(?P<xml>stdout|stderr) rank="(?P<prrte>[0-9]{1,7})">'
     r"|\[rank(?P<rank>[0-9]{1,7})\]:"
-    r"|\[[A-Za-z_][\w.-]{0,40}?(?P<local>[0-9]{1,5})\]: ?(?:\[rank(?P<nested>[0-9]{1,7})\]:)?"  # torchrun --tee
+    r"|\[[A-Za-z_](?:[\w.-]{0,40}?[A-Za-z_.-])?(?P<local>[0-9]{1,5})\]: ?(?:\[rank(?P<nested>[0-9]{1,7})\]:)?"  # torchrun --tee
     r"|(?P<label> *[0-9]{1,7}): )"
 )
 _DIGIT_BYTES = np.frombuffer(b"0123456789", np.uint8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from aggregator.correlate import identity, narrate
+from aggregator.correlate import narrate
 from aggregator.correlate.decide import Decision, choose, drop_late, external_ns, hang_decision, strikes_first
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit, read_exits
@@ -22,6 +22,7 @@ from aggregator.correlate.leads import (
     hang_leads,
     node_leads,
 )
+from aggregator.correlate.learn import build_identity
 from aggregator.correlate.sections import join_sections
 from aggregator.correlate.stories import FAULTS, Story, build_stories
 from aggregator.verdict import (
@@ -53,7 +54,7 @@ class Judgement:
 def judge(evidence: JobEvidence) -> Verdict:
     """The verdict on a job."""
     signals = join_sections(evidence.signals())
-    table = identity.build(evidence, signals)
+    table = build_identity(evidence, signals)
     attempts = _split_attempts(evidence, signals)
     judged = [(index, _judge_attempt(evidence, part, table)) for index, part in attempts]
     rows = []
