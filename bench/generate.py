@@ -9,16 +9,22 @@ from __future__ import annotations
 import argparse
 import random
 import re
-from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
 
 START = datetime(2026, 3, 1, 8, tzinfo=UTC)
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-WORDS = """shard bucket tensor pipeline stage forward backward gather reduce optimizer state checkpoint resumed worker
-    prefetch batch sequence length hidden dropout compile cache memory allocated reserved throughput tokens gradient
-    norm clip scale warmup decay schedule epoch evaluation perplexity""".split()
+WORDS = (
+    "shard bucket tensor pipeline stage forward backward gather reduce optimizer state checkpoint "
+    "resumed worker prefetch batch sequence length hidden dropout compile cache memory allocated "
+    "reserved throughput tokens gradient norm clip scale warmup decay schedule epoch evaluation "
+    "perplexity "
+).split()
 LOGGERS = (
     "megatron.training", "transformers.trainer", "torch.distributed.fsdp", "lightning.pytorch", "datasets.builder",
     "deepspeed.runtime.engine", "accelerate.utils",
@@ -159,13 +165,13 @@ def indented(r: Rank) -> str:
 
 
 def failure(r: Rank) -> str:
-    return (
-        TRACEBACK,
-        f"Mar  1 {r.now:%H:%M:%S} {r.host} kernel: NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus.\n",
+    xid = f"Mar  1 {r.now:%H:%M:%S} {r.host} kernel: NVRM: Xid (PCI:0000:4e:00): 79, GPU has fallen off the bus.\n"
+    timeout = (
         f"[rank{r.number}]:[E301 {r.now:%H:%M:%S.%f}123 ProcessGroupNCCL.cpp:632] [Rank {r.number}] Watchdog caught"
         " collective operation timeout: WorkNCCL(SeqNum=91827, OpType=ALLREDUCE, NumelIn=4096, NumelOut=4096,"
-        " Timeout(ms)=600000) ran for 600033 milliseconds before timing out.\n",
-    )[r.below(3)]
+        " Timeout(ms)=600000) ran for 600033 milliseconds before timing out.\n"
+    )
+    return (TRACEBACK, xid, timeout)[r.below(3)]
 
 
 def not_utf8(r: Rank) -> str:
@@ -178,7 +184,7 @@ def long_line(r: Rank) -> str:
 
 
 MIX: tuple[tuple[int, Callable[[Rank], str]], ...] = (
-    (2400, python_logging), (800, deepspeed), (800, megatron), (1400, nccl), (250, nccl_dated), (250, c10), (100, glog),
+    (2400, python_logging), (800, deepspeed), (800, megatron), (1640, nccl), (10, nccl_dated), (250, c10), (100, glog),
     (600, progress_bar), (800, json_iso), (300, json_epoch), (1000, printed), (600, coloured), (260, slashed),
     (400, indented), (2, failure), (1, not_utf8),
 )  # fmt: skip

@@ -20,7 +20,21 @@ from pathlib import Path
 
 from generate import generate, parse_size
 
+from parsers.lineformats import load_formats
+
 ROOT = Path(__file__).resolve().parent.parent
+ROWS_ONLY = """
+import sys
+from functools import partial
+from pathlib import Path
+from aggregator.discover import discover
+from aggregator.export import text_logs, write_events
+from aggregator.opening import ReadNotes, read_chunks
+from parsers.normalise import normalise
+sources = text_logs(discover([sys.argv[1]]).sources)
+write_events(normalise(sources, partial(read_chunks, notes=ReadNotes())), Path(sys.argv[2]))
+"""
+"""The export without triage: no signatures."""
 SETS = (8, 8192)
 """Files of the two folders: the same number of bytes in few files and in many."""
 
@@ -77,9 +91,6 @@ def measure(case: Case, paths: list[Path]) -> Run:
 
 def keywords(folder: Path) -> Path:
     """A file with the literals that triage looks for, one a line."""
-    sys.path.insert(0, str(ROOT))
-    from parsers.lineformats import load_formats
-
     words = {
         word for fmt in load_formats() for message in fmt.messages if not message.ends_only for word in message.keywords
     }
@@ -102,6 +113,7 @@ def cases(folder: Path, scratch: Path) -> tuple[list[Case], list[str]]:
     else:
         notes.append("rg is not installed (apt-get install ripgrep)")
     table = str(scratch / "events.parquet")
+    found.append(Case("rows without signatures", [sys.executable, "-c", ROWS_ONLY, str(folder), table]))
     found.append(Case("denpex-agg export", [*program, "export", str(folder), "-o", table, "--force", "-q"]))
     found.append(Case("denpex-agg postmortem", [*program, "postmortem", str(folder)]))
     return found, notes

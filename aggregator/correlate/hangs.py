@@ -154,6 +154,8 @@ def _named_peers(stories: Mapping[int, Story], signals: Sequence[Signal], table:
         named = ints(signal.fields.get("peer_ranks")) or ints(signal.fields.get("peer_rank"))
         if signal.role not in {Role.SYMPTOM, Role.STATE, Role.EITHER} or signal.signature in _WEAK_NAMES:
             continue
+        if signal.kind == "collective_mismatch" or signal.fields.get("pg") not in {None, "0", "default_pg"}:
+            continue  # a comparison of two ranks, or ranks in the numbering of a smaller group
         for rank in named:
             if rank != signal.rank and (table.world_size is None or rank < table.world_size):
                 votes[rank] += 1

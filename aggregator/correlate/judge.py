@@ -23,7 +23,7 @@ from aggregator.correlate.leads import (
     node_leads,
 )
 from aggregator.correlate.learn import build_identity
-from aggregator.correlate.sections import join_sections
+from aggregator.correlate.sections import drop_echoes, join_sections
 from aggregator.correlate.stories import FAULTS, Story, build_stories
 from aggregator.verdict import (
     Attempt,
@@ -55,6 +55,7 @@ def judge(evidence: JobEvidence) -> Verdict:
     """The verdict on a job."""
     signals = join_sections(evidence.signals())
     table = build_identity(evidence, signals)
+    signals = drop_echoes(signals)
     attempts = _split_attempts(evidence, signals)
     judged = [(index, _judge_attempt(evidence, part, table)) for index, part in attempts]
     rows = []

@@ -230,6 +230,16 @@ def _learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) 
             host = signal.fields.get("host") or signal.host
             if host:
                 votes[f"host {host}"][signal.rank - local] += 1
+    rows: dict[tuple[int, str], tuple[int, ...]] = {}
+    for signal in signals:
+        # The agent's own table of the rendezvous: the best map there is.
+        for name, listed in (("te.rdzv.local_ranks", "local_ranks"), ("te.rdzv.global_ranks", "ranks")):
+            if signal.signature == name:
+                rows[signal.source, name] = ints(signal.fields.get(listed) or signal.fields.get("ranks"))
+        told, local_ranks = rows.get((signal.source, "te.rdzv.global_ranks")), rows.get((signal.source, "te.rdzv.local_ranks"))
+        if signal.signature == "te.rdzv.global_ranks" and told and local_ranks:
+            votes[scope_of(evidence.source(signal))][told[0] - local_ranks[0]] += len(told)
+            locals_seen.update(local_ranks)
     for scope, counter in votes.items():
         base, count = counter.most_common(1)[0]
         if count * 2 > sum(counter.values()):

@@ -11,6 +11,7 @@ _BLOCK_FAMILIES = ("mpi.", "hvd.", "hydra.")
 _BLOCK_LINES = 8
 """Lines of one closing block are no further apart."""
 _NS = 1_000_000_000
+_FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
 
 
 def join_sections(signals: Iterable[Signal]) -> list[Signal]:
@@ -31,6 +32,30 @@ def join_sections(signals: Iterable[Signal]) -> list[Signal]:
             continue
         kept.append(signal)
     return kept
+
+
+def drop_echoes(signals: Iterable[Signal]) -> list[Signal]:
+    """Without the faults of no known rank that stand, with their rank, in another file too.
+
+    A launcher's merged output repeats what the rank's own file has; the same line counts once.
+    """
+    found = list(signals)
+    owned: dict[tuple[str, str], set[int]] = {}
+    for signal in found:
+        if signal.rank is not None and signal.role in _FAULTS:
+            owned.setdefault(_print_of(signal), set()).add(signal.source)
+    return [
+        signal
+        for signal in found
+        if signal.rank is not None or signal.role not in _FAULTS or not owned.get(_print_of(signal), set()) - {signal.source}
+    ]
+
+
+def _print_of(signal: Signal) -> tuple[str, str]:
+    exception = signal.exception
+    if exception is not None:
+        return signal.signature, f"{exception.root_type}: {exception.root_message}"
+    return signal.signature, signal.text.split("] ")[-1].strip()
 
 
 def _finished(signal: Signal, kept: list[Signal], pod: str) -> None:

@@ -12,6 +12,8 @@ from aggregator.correlate.identity import Identity, stream_rank
 from parsers.records import Role, Signal, StampQuality
 
 FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
+MAX_WORLD = 1 << 17
+"""A larger world size is a misread number."""
 _PROGRESS_AFTER = 3
 """Progress marks after a fault that show that the program went on."""
 
@@ -61,7 +63,8 @@ def build_stories(
     evidence: JobEvidence, signals: list[Signal], exits: list[Exit], table: Identity
 ) -> tuple[dict[int, Story], list[Signal]]:
     """A story a rank, and the faults that no rank could be found for."""
-    stories: dict[int, Story] = {rank: Story(rank, table.host_of_rank.get(rank)) for rank in sorted(table.ranks)}
+    known = table.ranks | set(range(table.world_size if table.world_size and table.world_size <= MAX_WORLD else 0))
+    stories: dict[int, Story] = {rank: Story(rank, table.host_of_rank.get(rank)) for rank in sorted(known)}
     homeless: list[Signal] = []
     for signal in signals:
         if signal.role in {Role.EXIT, Role.EXTERNAL, Role.IDENTITY, Role.CONTEXT, Role.STATE}:
