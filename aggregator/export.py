@@ -18,7 +18,8 @@ from parsers.normalise import normalise
 from parsers.records import SourceKind
 from parsers.schema import EVENT_SCHEMA
 from parsers.timestamps import StampContext
-from parsers.triage import LogTriage, default_lexicon
+from parsers.lexicon import default_lexicon
+from parsers.triage import LogTriage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

@@ -18,7 +18,8 @@ from parsers.records import Role, Signal, Skipped, Source, SourceKind, Stamp, St
 from parsers.safe_pickle import DamagedDump, UnsafePickle
 from parsers.timestamps import StampContext, read_stamp
 from parsers.torch_elastic import read_error_json
-from parsers.triage import LogTriage, Scan, default_lexicon
+from parsers.lexicon import default_lexicon
+from parsers.triage import LogTriage, Scan
 
 _DATE = re.compile(rb"\b(20\d\d-[01]\d-[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d)")
 _SMALL_FILE = 256 << 20

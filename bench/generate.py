@@ -19,12 +19,45 @@ if TYPE_CHECKING:
 
 START = datetime(2026, 3, 1, 8, tzinfo=UTC)
 UNITS = {"": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9}
-WORDS = (
-    "shard bucket tensor pipeline stage forward backward gather reduce optimizer state checkpoint "
-    "resumed worker prefetch batch sequence length hidden dropout compile cache memory allocated "
-    "reserved throughput tokens gradient norm clip scale warmup decay schedule epoch evaluation "
-    "perplexity "
-).split()
+WORDS = [
+    "shard",
+    "bucket",
+    "tensor",
+    "pipeline",
+    "stage",
+    "forward",
+    "backward",
+    "gather",
+    "reduce",
+    "optimizer",
+    "state",
+    "checkpoint",
+    "resumed",
+    "worker",
+    "prefetch",
+    "batch",
+    "sequence",
+    "length",
+    "hidden",
+    "dropout",
+    "compile",
+    "cache",
+    "memory",
+    "allocated",
+    "reserved",
+    "throughput",
+    "tokens",
+    "gradient",
+    "norm",
+    "clip",
+    "scale",
+    "warmup",
+    "decay",
+    "schedule",
+    "epoch",
+    "evaluation",
+    "perplexity",
+]
 LOGGERS = (
     "megatron.training", "transformers.trainer", "torch.distributed.fsdp", "lightning.pytorch", "datasets.builder",
     "deepspeed.runtime.engine", "accelerate.utils",

@@ -19,7 +19,7 @@ import pyarrow as pa
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from parsers.kernel import Bytes, Ints, Lines
+    from parsers.kernel import Bools, Bytes, Ints, Lines
     from parsers.records import Source
 
 CHUNK_SIZE = 8 << 20
@@ -66,7 +66,6 @@ class ReadStats:
     bytes: int = 0
     lines: int = 0
     cut_lines: int = 0
-    cut_bytes: int = 0
 
 
 @dataclass(slots=True)
@@ -101,6 +100,10 @@ def cut_text(head: bytes, tail: bytes, length: int) -> bytes:
     while tail and tail[0] & 0xC0 == _CONTINUATION and len(tail) > KEPT - 4:
         tail = tail[1:]
     return b"%b [... %d bytes cut ...] %b" % (head, length - len(head) - len(tail), tail)
+
+
+def _count_feeds(block: bytes, start: int, stop: int) -> int:
+    return int(np.count_nonzero(np.frombuffer(block, np.uint8, stop - start, start) == _FEED))
 
 
 class Packer:
@@ -146,7 +149,7 @@ class Packer:
         while position < last:
             stop = self._short_run(block, position, last)
             if stop > position:
-                self._put(memoryview(block)[position:stop], block.count(b"\n", position, stop), stop - position)
+                self._put(memoryview(block)[position:stop], _count_feeds(block, position, stop), stop - position)
                 position = stop
             else:
                 end = block.index(b"\n", position + LINE_CAP)
@@ -192,7 +195,6 @@ class Packer:
             return
         text = cut_text(pending.head, pending.tail, pending.length) + b"\n"
         self.stats.cut_lines += 1
-        self.stats.cut_bytes += pending.length + 1 - len(text)
         self._put(text, 1, pending.length + 1)
         self._broken = True
 
@@ -242,7 +244,7 @@ _BAR_WITHIN = 96
 _BLANK = b" \t"
 _BOM = b"\xef\xbb\xbf"
 _GROUP = 64 << 10
-_RETURN = 13
+_FEED, _RETURN = 10, 13
 _CONTINUATION = 0x80
 
 
@@ -273,34 +275,36 @@ def body_column(chunk: Chunk, data: Bytes, lines: Lines) -> Bodies:
     starts, ends = lines.starts, lines.ends
     bad = _undecodable(chunk, starts)
     marked = [piece.start for piece in chunk.pieces if piece.begins and chunk.data.startswith(_BOM, piece.start)]
-    special = np.union1d(bad, np.searchsorted(starts, np.array(marked, np.int64)))
-    texts: dict[int, bytes] = {}
-    for row in special.tolist():
-        raw = chunk.data[starts[row] : ends[row]]
-        raw = raw.removeprefix(_BOM) if starts[row] in marked else raw
-        texts[row] = clean_line(raw.decode(errors="replace").encode())
     kind = data[lines.controls]
     row_of = np.searchsorted(starts, lines.controls, side="right") - 1
-    returned = np.setdiff1d(row_of[kind == _RETURN], special)
-    other = np.unique(row_of[kind != _RETURN])
-    plain = np.setdiff1d(other, np.union1d(returned, special))
-    texts |= zip(plain.tolist(), _without_escapes(_take(chunk, starts, ends, plain)), strict=True)
-    texts |= zip(returned.tolist(), _last_states(chunk, starts, ends, returned, other), strict=True)
-    return Bodies(_splice(chunk, starts, ends, texts), len(bad), int(np.count_nonzero(kind == 0)))
+    special, returned, other = (np.zeros(len(starts), np.bool_) for _ in range(3))
+    special[bad] = special[np.searchsorted(starts, np.array(marked, np.int64))] = True
+    returned[row_of[kind == _RETURN]] = True
+    other[row_of[kind != _RETURN]] = True
+    texts: list[bytes] = []
+    for row in np.flatnonzero(special).tolist():
+        raw = chunk.data[starts[row] : ends[row]]
+        raw = raw.removeprefix(_BOM) if starts[row] in marked else raw
+        texts.append(clean_line(raw.decode(errors="replace").encode()))
+    plain, turned = np.flatnonzero(other & ~returned & ~special), np.flatnonzero(returned & ~special)
+    texts += _without_escapes(_take(chunk, starts, ends, plain))
+    texts += _last_states(chunk, starts, ends, turned, other[turned])
+    rows = np.concatenate([np.flatnonzero(special), plain, turned])
+    return Bodies(_splice(chunk, starts, ends, rows, texts), len(bad), int(np.count_nonzero(kind == 0)))
 
 
-def _splice(chunk: Chunk, starts: Ints, ends: Ints, texts: dict[int, bytes]) -> pa.StringArray:
+def _splice(chunk: Chunk, starts: Ints, ends: Ints, rows: Ints, texts: list[bytes]) -> pa.StringArray:
     """The lines one behind the other without their ends, some of them replaced."""
     lengths = ends - starts
-    parts: list[bytes | memoryview] = []
-    whole = memoryview(chunk.data)
+    lengths[rows] = [len(text) for text in texts]
+    parts: list[bytes] = []
     done = 0
-    for row in sorted(texts):
-        parts += (whole[done : starts[row]], texts[row])
-        lengths[row] = len(texts[row])
+    order = np.argsort(rows)
+    for start, end, number in zip(*(a.tolist() for a in (starts[rows[order]], ends[rows[order]], order)), strict=True):
+        parts += (chunk.data[done:start], texts[number])
         # From the line's end on, so that its line feed is removed with the others.
-        done = int(ends[row])
-    parts.append(whole[done : chunk.size])
+        done = end
+    parts.append(chunk.data[done : chunk.size])
     joined = b"".join(parts)
     if b"\r\n" in joined:
         joined = joined.replace(b"\r\n", b"")
@@ -320,7 +324,7 @@ def _without_escapes(text: pl.Series) -> list[bytes]:
     return clean.cast(pl.Binary).to_list()
 
 
-def _last_states(chunk: Chunk, starts: Ints, ends: Ints, rows: Ints, other: Ints) -> list[bytes]:
+def _last_states(chunk: Chunk, starts: Ints, ends: Ints, rows: Ints, other: Bools) -> list[bytes]:
     """`clean_line` of lines with carriage returns; nearly all of them are progress bars and nothing else."""
     text = _take(chunk, starts, ends, rows)
     lines: list[bytes] = text.cast(pl.Binary).to_list()
@@ -334,7 +338,7 @@ def _last_states(chunk: Chunk, starts: Ints, ends: Ints, rows: Ints, other: Ints
     marks = np.append(np.flatnonzero((data[:-1] == ord("%")) & (data[1:] == ord("|"))), 2 * len(data))
     mark = marks[np.searchsorted(marks, begin)]
     bar = (data[end - 1] == ord("]")) & (mark - begin <= _BAR_WITHIN - len("%|")) & (mark < end)
-    easy = ~(text.str.contains(_TROUBLE).to_numpy() | np.isin(rows, other))
+    easy = ~(text.str.contains(_TROUBLE).to_numpy() | other)
     easy &= np.bincount(line_of, minlength=len(rows)) > 0
     easy[line_of[~bar]] = False
     span = np.zeros((len(rows), 2), np.int64)
@@ -391,7 +395,6 @@ def _undecodable(chunk: Chunk, starts: Ints) -> Ints:
 
 def _decodes(data: bytes) -> bool:
     try:
-        data.decode()
+        return data.decode() is not None
     except UnicodeDecodeError:
         return False
-    return True

@@ -9,6 +9,7 @@ form. `parsers.timestamps` reads the same forms one line at a time and is the re
 from __future__ import annotations
 
 from dataclasses import dataclass
+from string import ascii_letters, digits
 from typing import TypeAlias
 
 import numpy as np
@@ -23,6 +24,16 @@ HEAD = 96
 SECOND = 1_000_000_000
 DAY = 86_400
 
+
+def byte_class(members: bytes) -> Bools:
+    """A table of 256: which bytes are among `members`."""
+    table = np.zeros(256, np.bool_)
+    table[list(members)] = True
+    return table
+
+
+WORD = byte_class((ascii_letters + digits).encode())
+LEVEL_LETTER = byte_class(b"VIWEFC")
 _SCAN_BLOCK = 1 << 18  # stays in the cache between the compare and the search
 _MONTH_DAYS = np.array([0, 31, 29, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31], np.int64)
 _POWERS = np.array([10**exponent for exponent in range(9, -1, -1)], np.int64)
@@ -189,14 +200,6 @@ def _days(year: Ints, month: Ints, day: Ints, valid: Bools) -> Ints:
     return np.where(valid, first + day - 1, -1)
 
 
-def _is_letter(byte: Bytes) -> Bools:
-    return ((byte | np.uint8(32)) - np.uint8(97)) < 26
-
-
-def _is_word(byte: Bytes) -> Bools:
-    return _is_letter(byte) | ((byte - np.uint8(48)) < 10)
-
-
 def _dates(data: Bytes, at: Ints) -> _Found:
     """The date before each time of day."""
     no = np.zeros(len(at), np.bool_)
@@ -229,8 +232,8 @@ def _read_ymd(data: Bytes, found: _Found, index: Ints) -> None:
     short, two = _digits(data, at - 9, 2)
     month, a = _digits(data, at - 6, 2)
     day, b = _digits(data, at - 3, 2)
-    full &= ~_is_word(data[at - 12])
-    two &= ~full & ~_is_word(data[at - 10]) & (data[at - 4] == _SLASH)
+    full &= ~WORD[data[at - 12]]
+    two &= ~full & ~WORD[data[at - 10]] & (data[at - 4] == _SLASH)
     _put(found, index, _days(np.where(full, year, 2000 + short), month, day, (full | two) & a & b), dated=True)
 
 
@@ -242,7 +245,7 @@ def _read_mdy(data: Bytes, found: _Found, index: Ints) -> None:
     year, c = _digits(data, at - 5, 4)
     swap = month > 12
     month, day = np.where(swap, day, month), np.where(swap, month, day)
-    _put(found, index, _days(year, month, day, a & b & c & ~_is_word(data[at - 12])), dated=True)
+    _put(found, index, _days(year, month, day, a & b & c & ~WORD[data[at - 12]]), dated=True)
 
 
 def _read_short(data: Bytes, found: _Found, index: Ints) -> None:
@@ -250,7 +253,7 @@ def _read_short(data: Bytes, found: _Found, index: Ints) -> None:
     at = found.at[index]
     month, a = _digits(data, at - 6, 2)
     day, b = _digits(data, at - 3, 2)
-    alone = ~_is_word(data[at - 7]) & (data[at - 7] != _DASH)
+    alone = ~WORD[data[at - 7]] & (data[at - 7] != _DASH)
     _put(found, index, _days(np.full(len(at), 1972), month, day, a & b & alone))
 
 
@@ -259,20 +262,18 @@ def _read_glog(data: Bytes, found: _Found, index: Ints) -> None:
     at = found.at[index]
     month_day, four = _digits(data, at - 5, 4)
     three_value, three = _digits(data, at - 4, 3)
-    long = four & np.isin(data[at - 6], np.frombuffer(b"VIWEFC", np.uint8)) & ~_is_word(data[at - 7])
-    brief = three & ~long & np.isin(data[at - 5], np.frombuffer(b"VIWEFC", np.uint8)) & ~_is_word(data[at - 6])
+    long = four & LEVEL_LETTER[data[at - 6]] & ~WORD[data[at - 7]]
+    brief = three & ~long & LEVEL_LETTER[data[at - 5]] & ~WORD[data[at - 6]]
     value = np.where(long, month_day, three_value)
     days = _days(np.full(len(at), 1972), value // 100, value % 100, long | brief)
     found.letter[index] = np.where(days >= 0, np.where(long, data[at - 6], data[at - 5]), 0)
     _put(found, index, days)
 
 
-_MONTHS = {
-    int.from_bytes(name, "big"): number
-    for number, name in enumerate(b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split(), start=1)
-}
-_MONTH_KEYS = np.array(sorted(_MONTHS), np.int64)
-_MONTH_NUMBERS = np.array([_MONTHS[key] for key in sorted(_MONTHS)], np.int64)
+_MONTH_NAMES = b"Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTH_KEYS, _MONTH_NUMBERS = np.array(
+    sorted((int.from_bytes(name, "big"), number) for number, name in enumerate(_MONTH_NAMES, start=1)), np.int64
+).T
 
 
 def _month(data: Bytes, at: Ints) -> Ints:
@@ -289,10 +290,10 @@ def _read_named(data: Bytes, found: _Found, index: Ints) -> None:
     tens = data[at - 3]
     padded = np.where(tens == _SPACE, 48, tens).astype(np.uint8) - np.uint8(48)
     ones = data[at - 2] - np.uint8(48)
-    valid = (month > 0) & (padded < 10) & (ones < 10) & ~_is_word(data[at - 8])
+    valid = (month > 0) & (padded < 10) & (ones < 10) & ~WORD[data[at - 8]]
     day = padded.astype(np.int64) * 10 + ones
     year, has_year = _digits(data, at + 9, 4)
-    has_year &= (data[at + 8] == _SPACE) & (year >= 1970) & (year < 2200) & ~_is_word(data[at + 13])
+    has_year &= (data[at + 8] == _SPACE) & (year >= 1970) & (year < 2200) & ~WORD[data[at + 13]]
     days = _days(np.where(has_year, year, 1972), month, day, valid)
     _put(found, index, days)
     found.dated[index] = has_year
@@ -337,13 +338,14 @@ def _fraction_and_zone(data: Bytes, found: _Found) -> tuple[Ints, Ints, Ints]:
     minutes, b = _digits(data, place + 3 + colon, 2)
     minutes = np.where(b, minutes, 0)
     follows = np.where(b, data[place + 5 + colon], data[place + 3])
-    valid = a & ~_is_word(follows) & (hours < 15) & (minutes < 60)
+    valid = a & ~WORD[follows] & (hours < 15) & (minutes < 60)
     seconds = hours * 3600 + minutes * 60
     zone[signed] = np.where(valid, np.where(data[place] == _DASH, -seconds, seconds), 0)
     return fraction, zone, at
 
 
 _EPOCH_WINDOW = 64
+_QUOTE_OR_BLANK, _AFTER_EPOCH = byte_class(b' "'), byte_class(b". ]")
 _KEY_ENDS = np.frombuffer(b"tsmemp", "<u2")
 """Last two letters of the JSON keys `ts`, `time` and `timestamp`."""
 
@@ -363,14 +365,15 @@ def _with_epochs(data: Bytes, lines: Lines, stamps: Stamps) -> Stamps:
     at = _epoch_places(data, lines, rows, json[rows])
     rows, at = rows[at >= 0], at[at >= 0]
     ns = _read_epochs(data, at)
-    order = np.argsort(np.concatenate([stamps.row, rows]), kind="stable")
-    return Stamps(
-        np.concatenate([stamps.row, rows])[order],
-        np.concatenate([stamps.ns, ns])[order],
-        np.concatenate([stamps.dated, np.ones(len(rows), np.bool_)])[order],
-        np.concatenate([stamps.letter, np.zeros(len(rows), np.uint8)])[order],
-        np.concatenate([stamps.end, at + 10])[order],
+    columns = (
+        (stamps.row, rows),
+        (stamps.ns, ns),
+        (stamps.dated, np.ones(len(rows), np.bool_)),
+        (stamps.letter, np.zeros(len(rows), np.uint8)),
+        (stamps.end, at + 10),
     )
+    order = np.argsort(np.concatenate(columns[0]), kind="stable")
+    return Stamps(*(np.concatenate(pair)[order] for pair in columns))
 
 
 def _epoch_places(data: Bytes, lines: Lines, rows: Ints, json: Bools) -> Ints:
@@ -395,10 +398,10 @@ def _epoch_places(data: Bytes, lines: Lines, rows: Ints, json: Bools) -> Ints:
     # JSON: `"ts": 1772352000.5`, with or without the blank or quotes.
     key = at - 1
     for _ in range(2):
-        key = key - np.isin(data[key], np.frombuffer(b' "', np.uint8))
+        key = key - _QUOTE_OR_BLANK[data[key]]
     letters = (data[key - 3] | 32).astype(np.uint16) | ((data[key - 2] | 32).astype(np.uint16) << 8)
     keyed = (data[key] == _COLON) & (data[key - 1] == ord('"')) & np.isin(letters, _KEY_ENDS)
-    fronted = (place == (data[starts] == ord("["))) & np.isin(data[at + 10], np.frombuffer(b". ]", np.uint8))
+    fronted = (place == (data[starts] == ord("["))) & _AFTER_EPOCH[data[at + 10]]
     return np.where(good & np.where(json, keyed, fronted), at, -1)
 
 

@@ -215,10 +215,12 @@ def load_formats(folder: Path = FORMATS_DIR) -> tuple[Format, ...]:
     """
     formats = tuple(load_format(path) for path in sorted(folder.glob("*.toml")))
     seen: dict[str, str] = {}
-    for item in (item for fmt in formats for item in (*fmt.prefixes, *fmt.messages)):
-        if item.id in seen:
-            raise FormatError(f"{item.origin}: the id is already used in {seen[item.id]}")
-        seen[item.id] = item.origin
+    for fmt in formats:
+        items: list[Prefix | Message] = [*fmt.prefixes, *fmt.messages]
+        for item in items:
+            if item.id in seen:
+                raise FormatError(f"{item.origin}: the id is already used in {seen[item.id]}")
+            seen[item.id] = item.origin
     return formats
 
 
@@ -231,6 +233,8 @@ def check_format(fmt: Format) -> list[str]:
     """
     problems = []
     for prefix in fmt.prefixes:
+        if prefix.regex.groups != len(prefix.regex.groupindex):
+            problems.append(f"{prefix.origin}: a group has no name: write `(?:`")
         if not prefix.samples:
             problems.append(f"{prefix.origin}: no sample")
         problems.extend(_check_prefix_sample(prefix, sample) for sample in prefix.samples)

@@ -14,6 +14,8 @@ from enum import StrEnum
 from parsers.prefixes import Origin
 
 TRACEBACK_HEAD = "Traceback (most recent call last):"
+BLOCK_LITERALS = (TRACEBACK_HEAD, "Fatal Python error: ", "Root Cause (first observed failure):", "Failures:")
+"""What a block can begin with."""
 _CHAIN = (
     "During handling of the above exception, another exception occurred:",
     "The above exception was the direct cause of the following exception:",

@@ -331,25 +331,25 @@ class _Tags:
 
 
 _WHEN = r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ [0-9]][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9] [0-9]{4})?"
+# mpirun and horovodrun, PRRTE, the rank of torch, the role and local rank of torchrun --tee, srun -l
 _TAG = (
-    rf"^(?:{_WHEN}\[(?:[\w@.-]+,)?(?P<mpi>[0-9]{{1,7}})\]<(?P<stream>stdout|stderr|stddiag)>:"  # mpirun, horovodrun
+    rf"^(?:{_WHEN}\[(?:[\w@.-]+,)?(?P<mpi>[0-9]{{1,7}})\]<(?P<stream>stdout|stderr|stddiag)>:"
     r'|<(?P<xml>stdout|stderr) rank="(?P<prrte>[0-9]{1,7})">'
     r"|\[rank(?P<rank>[0-9]{1,7})\]:"
-    r"|\[[A-Za-z_](?:[\w.-]{0,40}?[A-Za-z_.-])?(?P<local>[0-9]{1,5})\]: ?(?:\[rank(?P<nested>[0-9]{1,7})\]:)?"  # torchrun --tee
+    r"|\[[A-Za-z_](?:[\w.-]{0,40}?[A-Za-z_.-])?(?P<local>[0-9]{1,5})\]: ?(?:\[rank(?P<nested>[0-9]{1,7})\]:)?"
     r"|(?P<label> *[0-9]{1,7}): )"
 )
-_DIGIT_BYTES = np.frombuffer(b"0123456789", np.uint8)
-_LETTER_BYTES = np.frombuffer(ascii_letters.encode() + b"_", np.uint8)
-_LABEL_BYTES = np.append(_DIGIT_BYTES, np.uint8(32))
+_LETTER, _DIGIT = kernel.byte_class(ascii_letters.encode() + b"_"), kernel.byte_class(b"0123456789")
+_LABEL = kernel.byte_class(b" 0123456789")
 
 
 def _read_tags(column: pa.StringArray, data: Bytes, starts: Ints, labelled: Bools) -> _Tags:
     """Ranks and streams from the tags at the front of the lines, looked for where a line begins like one."""
     first, second = data[starts], data[starts + 1]
-    named = np.isin(second, _LETTER_BYTES) | np.isin(second, _DIGIT_BYTES) & (data[starts + 5] != ord("-"))  # no [2026-
+    named = _LETTER[second] | (_DIGIT[second] & (data[starts + 5] != ord("-")))  # [2026-… is a stamp
     likely = ((first == ord("[")) & named) | ((first == ord("<")) & (second == ord("s")))
     likely |= (data[starts + 24] == ord("[")) & (data[starts + 3] == ord(" ")) & (data[starts + 7] == ord(" "))
-    likely |= labelled & np.isin(first, _LABEL_BYTES)
+    likely |= labelled & _LABEL[first]
     rows = np.flatnonzero(likely)
     found = polars_series(column.take(_indices(rows))).str.extract_groups(_TAG).struct
     number = {name: found.field(name).cast(pl.Int32) for name in ("mpi", "prrte", "rank", "local", "nested")}
@@ -376,9 +376,8 @@ _SEVERITY = {
 _LETTERS = np.zeros(256, np.int8)
 _LETTERS[list(b"VIWEFC")] = (5, 9, 13, 17, 21, 21)
 _WORDS = re.compile(r"[A-Za-z]+")
-_IN_NAME = np.isin(np.arange(256), np.concatenate([_LETTER_BYTES, _DIGIT_BYTES, np.frombuffer(b"./+-", np.uint8)]))
-_IN_NUMBER = np.isin(np.arange(256), _LABEL_BYTES)
-_NAME_WINDOW = np.arange(48)
+_IN_NAME = _LETTER | _DIGIT | kernel.byte_class(b"./+-")
+_NAME_BYTES = 40
 
 
 def _severities(column: pa.StringArray, stamps: Stamps) -> npt.NDArray[np.int8]:
@@ -398,15 +397,20 @@ def _loggers(data: Bytes, stamps: Stamps, rows: int) -> pa.DictionaryArray[Any, 
     dashed = (data[end] == ord(" ")) & (data[end + 1] == ord("-")) & (data[end + 2] == ord(" "))
     named = np.flatnonzero(dashed | (stamps.letter > 0))
     start, dashed = end[named] + np.where(dashed[named], 3, 0), dashed[named]
+    # Rows of bytes from each place on, without an index for each byte.
+    padded = np.append(data, np.zeros(_NAME_BYTES, np.uint8)) if len(data) < _NAME_BYTES else data
+    windows = np.lib.stride_tricks.sliding_window_view(padded, _NAME_BYTES)
+    far = len(windows) - 1
     # A thread number stands between glog's stamp and its file.
-    window = data[np.minimum(start[:, None] + _NAME_WINDOW, len(data) - 1)]
-    start += np.where(dashed, 0, (~_IN_NUMBER[window]).argmax(axis=1))
-    window = data[np.minimum(start[:, None] + _NAME_WINDOW, len(data) - 1)]
-    length = (~_IN_NAME[window]).argmax(axis=1)
+    coded = np.flatnonzero(~dashed)
+    start[coded] += (~_LABEL[windows[np.minimum(start[coded], far)]]).argmax(axis=1)
+    window = windows[np.minimum(start, far)]
+    inside = _IN_NAME[window]
+    length = (~inside).argmax(axis=1)
     stop = np.minimum(start + length, len(data) - 3)
     spaced = (data[stop] == ord(" ")) & (data[stop + 1] == ord("-")) & (data[stop + 2] == ord(" "))
     good = (length > 0) & np.where(dashed, spaced, data[stop] == ord(":"))
-    names = window[good][length[good, None] > _NAME_WINDOW].tobytes()
+    names = window[good][np.arange(_NAME_BYTES) < length[good, None]].tobytes()
     words = strings(names, length[good]).dictionary_encode()
     codes = np.full(rows, -1, np.int32)
     codes[stamps.row[named[good]]] = words.indices.to_numpy()

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import accumulate, groupby, islice
 from typing import TYPE_CHECKING, Final, NamedTuple
 
@@ -33,6 +34,7 @@ _TEXTS: Final = frozenset({"host", "stream", "level", "logger"})
 """Fields of `Origin` that the outermost prefix decides, as numbers and as text."""
 _CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _GROUP: Final = re.compile(r"\(\?P<\w+>")
+_GROUP_NAME: Final = re.compile(r"\(\?P<(\w+)>")
 _LABEL: Final = re.compile(r"(?:P\d{1,4} )? {0,4}\d{1,5}:(?: |$)")
 # Words that programs number in brackets as torchrun does its roles; none of them is a process.
 _NOT_ROLES: Final = frozenset(
@@ -80,11 +82,10 @@ class _Slot(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Rule:
-    """A prefix made ready: `source` without anchor and group names, `matcher` without groups, a slot for each group."""
+    """A prefix made ready: `source` without anchor and group names, a slot for each group."""
 
     prefix: Prefix
     source: str
-    matcher: re.Pattern[str]
     slots: tuple[_Slot, ...]
     constants: tuple[tuple[str, str], ...]
     start_only: bool
@@ -126,6 +127,31 @@ def looks_labelled(lines: Iterable[str]) -> bool:
     return labelled * 2 > seen
 
 
+@dataclass(slots=True, eq=False)
+class _RuleSet:
+    """Rules and the patterns made of them as lines ask for them; shared by all files of a job."""
+
+    rules: tuple[_Rule, ...]
+    outer: dict[str, _Fork | None] = field(default_factory=dict)
+    inner: dict[str, _Fork | None] = field(default_factory=dict)
+    chains: dict[str, _Chain] = field(default_factory=dict)
+    built: dict[tuple[_Rule, ...], _Chain] = field(default_factory=dict)
+
+
+class PrefixRules:
+    """The prefixes of all formats, made ready once for any number of strippers."""
+
+    def __init__(self, formats: Iterable[Format]) -> None:
+        """Take the prefixes of `formats` (those of `load_formats()`), in their order; messages are not used.
+
+        Raises:
+            FormatError: `rank_how` of a prefix is no value of `Known`.
+        """
+        rules = tuple(_rule(prefix) for fmt in formats for prefix in fmt.prefixes)
+        self.labelled = _RuleSet(rules)
+        self.plain = _RuleSet(tuple(rule for rule in rules if not rule.start_only))
+
+
 class PrefixStripper:
     """Strips the prefixes of lines that come from one source.
 
@@ -135,32 +161,27 @@ class PrefixStripper:
 
     def __init__(
         self,
-        formats: Iterable[Format],
+        rules: PrefixRules,
         context: StampContext,
         *,
         labelled: bool = True,
         hosts: Iterable[str] = (),
     ) -> None:
-        """Make the prefixes of `formats` ready, in their order.
+        """Strip with `rules`.
 
         Args:
-            formats: those of `load_formats()`; messages are not used.
+            rules: the prefixes of all formats.
             context: completes stamps.
             labelled: False where no `srun --label` wrote the file, so that a leading number is text.
             hosts: names of the job's nodes or pods; only these are stripped in the forms `name: ` and `[name] `,
                 which have no mark of their own (pdsh, wrappers of `kubectl logs`).
-
-        Raises:
-            FormatError: a pattern does not compile, or `rank_how` is no value of `Known`.
         """
         self._context = context
         self._hosts = frozenset(hosts)
-        rules = (_rule(prefix) for fmt in formats for prefix in fmt.prefixes)
-        self._rules = tuple(rule for rule in rules if labelled or not rule.start_only)
-        self._outer: dict[str, _Fork | None] = {}
-        self._inner: dict[str, _Fork | None] = {}
-        self._chains: dict[str, _Chain] = {}
-        self._built: dict[tuple[_Rule, ...], _Chain] = {}
+        chosen = rules.labelled if labelled else rules.plain
+        self._rules = chosen.rules
+        self._outer, self._inner = chosen.outer, chosen.inner
+        self._chains, self._built = chosen.chains, chosen.built
 
     def strip(self, line: str) -> Origin:
         """Take the prefixes off a line. Never raises on what a line holds."""
@@ -317,16 +338,15 @@ def _rule(prefix: Prefix) -> _Rule:
         raise FormatError(f"{prefix.origin}: rank_how is not one of {', '.join(Known)}") from None
     start_only = tags.pop("only", "") == "start"
     pattern = prefix.pattern.removeprefix("^")
-    source, bare = (f"(?:{_GROUP.sub(group, pattern)})" for group in ("(", "(?:"))
-    try:
-        named, matcher = re.compile(prefix.pattern), re.compile(bare)
-        re.compile(f"(?:){source}")
-    except re.error as error:
-        raise FormatError(f"{prefix.origin}: the pattern does not compile: {error}") from None
-    if matcher.groups:
-        raise FormatError(f"{prefix.origin}: a group has no name: write `(?:`")
-    slots = tuple(_Slot(name, prefix.stamp or "iso", how) for name in named.groupindex)
-    return _Rule(prefix, source, matcher, slots, tuple(tags.items()), start_only)
+    names = _GROUP_NAME.findall(prefix.pattern)
+    slots = tuple(_Slot(name, prefix.stamp or "iso", how) for name in names)
+    return _Rule(prefix, f"(?:{_GROUP.sub('(', pattern)})", slots, tuple(tags.items()), start_only)
+
+
+@cache
+def _matcher(pattern: str) -> re.Pattern[str]:
+    """The pattern of a prefix without groups."""
+    return re.compile(f"(?:{_GROUP.sub('(?:', pattern.removeprefix('^'))})")
 
 
 def _link(rules: tuple[_Rule, ...], every: tuple[_Rule, ...]) -> _Chain:
@@ -338,10 +358,10 @@ def _link(rules: tuple[_Rule, ...], every: tuple[_Rule, ...]) -> _Chain:
     parts = []
     for number, rule in enumerate(rules):
         rivals = [
-            other.matcher.pattern
+            _matcher(other.prefix.pattern).pattern
             for other in every[: every.index(rule)]
             if (number == 0 or not other.start_only)
-            and any(rule.matcher.match(sample.line) is not None for sample in other.prefix.samples)
+            and any(_matcher(rule.prefix.pattern).match(sample.line) is not None for sample in other.prefix.samples)
         ]
         parts.append(f"(?!{'|'.join(rivals)})" if rivals else "")
         parts.append(f"(?>{rule.source})")

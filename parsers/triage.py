@@ -8,16 +8,14 @@ anywhere; the result does not depend on where.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import cache
 
-from parsers.lineformats import Format, Message, load_formats
-from parsers.literals import KeywordIndex, LineFinder, line_finder
+from parsers.blocks import block_signals
+from parsers.lexicon import Lexicon, default_lexicon
+from parsers.lineformats import Message
 from parsers.multiline import TRACEBACK_HEAD, Block, BlockAssembler, Place
 from parsers.prefixes import Origin, PrefixStripper, looks_labelled
 from parsers.records import Role, Signal, Source, Stamp, StampQuality
-from parsers.blocks import block_signals
 from parsers.timestamps import StampContext, read_stamp
 
 HEAD_BYTES = 48 << 10
@@ -30,7 +28,6 @@ _CONTEXT_BURSTS = 64
 _REPEATS = 48
 """How many hits of one keyword set behind one line head are parsed; the rest are counted."""
 
-_BLOCK_LITERALS = (TRACEBACK_HEAD, "Fatal Python error: ", "Root Cause (first observed failure):", "Failures:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,48 +74,6 @@ class Scan:
     signals: list[Signal] = field(default_factory=list)
     activity: dict[StreamKey, Activity] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
-
-
-class Lexicon:
-    """All message formats, indexed by keyword. Made once, shared by all files."""
-
-    def __init__(self, formats: Iterable[Format]) -> None:
-        self.formats = tuple(formats)
-        self.messages = tuple(message for fmt in self.formats for message in fmt.messages)
-        by_keyword: dict[str, list[int]] = {}
-        for number, message in enumerate(self.messages):
-            for keyword in message.keywords:
-                by_keyword.setdefault(keyword, []).append(number)
-        self._keywords = list(by_keyword)
-        self._messages_of = [by_keyword[keyword] for keyword in self._keywords]
-        self._index = KeywordIndex(self._keywords)
-        rare = {keyword for message in self.messages if not message.ends_only for keyword in message.keywords}
-        self.finder: LineFinder = line_finder([text.encode() for text in sorted(rare | set(_BLOCK_LITERALS))])
-
-    def candidates(self, text: str) -> list[Message]:
-        """Messages one of whose keywords is in `text`, in order of their formats."""
-        found = self._index.found(text)
-        if not found:
-            return []
-        numbers = sorted({number for index in found for number in self._messages_of[index]})
-        return [self.messages[number] for number in numbers]
-
-    def match(self, text: str) -> list[tuple[Message, dict[str, str]]]:
-        """Messages that `text` holds, with their fields, highest priority first."""
-        hits = []
-        for message in self.candidates(text):
-            fields = message.match(text)
-            if fields is not None:
-                hits.append((message, fields))
-        if len(hits) > 1:
-            hits.sort(key=lambda hit: -hit[0].priority)
-        return hits
-
-
-@cache
-def default_lexicon() -> Lexicon:
-    """The lexicon of the shipped formats."""
-    return Lexicon(load_formats())
 
 
 class LogTriage:
@@ -202,7 +157,7 @@ class LogTriage:
     def _begin(self, data: bytes) -> PrefixStripper:
         """The stripper that fits the file, decided on its first lines."""
         head = data[:_LABEL_SAMPLE].decode(errors="replace").splitlines()
-        return PrefixStripper(self._lexicon.formats, self._context, labelled=looks_labelled(head))
+        return PrefixStripper(self._lexicon.prefixes, self._context, labelled=looks_labelled(head))
 
     def _lines(self, data: bytes, start: int, end: int) -> None:
         """Parse every line of data[start:end]."""

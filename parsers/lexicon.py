@@ -1,0 +1,64 @@
+"""All message formats, indexed for matching."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from functools import cache, cached_property
+
+from parsers.formatcache import formats_for_reading
+from parsers.lineformats import Format, Message
+from parsers.literals import KeywordIndex, LineFinder, line_finder
+from parsers.multiline import BLOCK_LITERALS as _BLOCK_LITERALS
+from parsers.prefixes import PrefixRules
+
+
+class Lexicon:
+    """All message formats, indexed by keyword. Made once, shared by all files."""
+
+    def __init__(self, formats: Iterable[Format]) -> None:
+        self.formats = tuple(formats)
+        self.messages = tuple(message for fmt in self.formats for message in fmt.messages)
+        by_keyword: dict[str, list[int]] = {}
+        for number, message in enumerate(self.messages):
+            for keyword in message.keywords:
+                by_keyword.setdefault(keyword, []).append(number)
+        self._keywords = list(by_keyword)
+        self._messages_of = [by_keyword[keyword] for keyword in self._keywords]
+        self._index = KeywordIndex(self._keywords)
+        self.prefixes = PrefixRules(self.formats)
+
+    @cached_property
+    def finder(self) -> LineFinder:
+        """Finds lines of interest in raw bytes; made when the first large file needs it."""
+        return line_finder([text.encode() for text in self.literals])
+
+    @property
+    def literals(self) -> list[str]:
+        """What whole files are scanned for, sorted."""
+        rare = {keyword for message in self.messages if not message.ends_only for keyword in message.keywords}
+        return sorted(rare | set(_BLOCK_LITERALS))
+
+    def candidates(self, text: str) -> list[Message]:
+        """Messages one of whose keywords is in `text`, in order of their formats."""
+        found = self._index.found(text)
+        if not found:
+            return []
+        numbers = sorted({number for index in found for number in self._messages_of[index]})
+        return [self.messages[number] for number in numbers]
+
+    def match(self, text: str) -> list[tuple[Message, dict[str, str]]]:
+        """Messages that `text` holds, with their fields, highest priority first."""
+        hits = []
+        for message in self.candidates(text):
+            fields = message.match(text)
+            if fields is not None:
+                hits.append((message, fields))
+        if len(hits) > 1:
+            hits.sort(key=lambda hit: -hit[0].priority)
+        return hits
+
+
+@cache
+def default_lexicon() -> Lexicon:
+    """The lexicon of the shipped formats."""
+    return Lexicon(formats_for_reading())
