@@ -14,11 +14,11 @@ import pyarrow.parquet as pq
 from aggregator.discover import discover
 from aggregator.errors import OutputError
 from aggregator.opening import ReadNotes, read_chunks
+from parsers.lexicon import default_lexicon
 from parsers.normalise import normalise
 from parsers.records import SourceKind
 from parsers.schema import EVENT_SCHEMA
 from parsers.timestamps import StampContext
-from parsers.lexicon import default_lexicon
 from parsers.triage import LogTriage
 
 if TYPE_CHECKING:

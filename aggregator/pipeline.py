@@ -42,9 +42,9 @@ def collect(found: Discovery, *, executor: Executor | None = None) -> JobEvidenc
     reference = _reference(found.sources)
     logs = [s for s in found.sources if s.kind in {SourceKind.LOG, SourceKind.KERNEL, SourceKind.STATUS} and s.layout not in _QUOTED_LAYOUTS]
     if executor is None:
-        scans = [read_log(source, reference, notes) for source in logs]
+        scans = [read_log(source, reference, notes, len(logs)) for source in logs]
     else:
-        scans = list(executor.map(read_log, logs, [reference] * len(logs), [notes] * len(logs)))
+        scans = list(executor.map(read_log, logs, [reference] * len(logs), [notes] * len(logs), [len(logs)] * len(logs)))
     dumps: list[FlightDump] = []
     extra: list[Signal] = []
     size = sum(scan.counts.bytes for scan in scans)
@@ -61,9 +61,9 @@ def collect(found: Discovery, *, executor: Executor | None = None) -> JobEvidenc
     return JobEvidence(found.display, found.sources, tuple(scans), tuple(dumps), tuple(skipped), (), size, tuple(extra))
 
 
-def read_log(source: Source, reference_ns: int | None, notes: ReadNotes) -> Scan:
+def read_log(source: Source, reference_ns: int | None, notes: ReadNotes, files: int = 1) -> Scan:
     """One text source to its signals."""
-    triage = LogTriage(source, default_lexicon(), StampContext(reference_ns or source.mtime_ns))
+    triage = LogTriage(source, default_lexicon(), StampContext(reference_ns or source.mtime_ns), files=files)
     for chunk in read_chunks(source, notes):
         triage.feed(chunk)
     return triage.finish()

@@ -365,15 +365,12 @@ def _with_epochs(data: Bytes, lines: Lines, stamps: Stamps) -> Stamps:
     at = _epoch_places(data, lines, rows, json[rows])
     rows, at = rows[at >= 0], at[at >= 0]
     ns = _read_epochs(data, at)
-    columns = (
-        (stamps.row, rows),
-        (stamps.ns, ns),
-        (stamps.dated, np.ones(len(rows), np.bool_)),
-        (stamps.letter, np.zeros(len(rows), np.uint8)),
-        (stamps.end, at + 10),
-    )
-    order = np.argsort(np.concatenate(columns[0]), kind="stable")
-    return Stamps(*(np.concatenate(pair)[order] for pair in columns))
+    row = np.concatenate([stamps.row, rows])
+    order = np.argsort(row, kind="stable")
+    ns = np.concatenate([stamps.ns, ns])[order]
+    dated = np.append(stamps.dated, np.ones(len(rows), np.bool_))[order]
+    letter = np.append(stamps.letter, np.zeros(len(rows), np.uint8))[order]
+    return Stamps(row[order], ns, dated, letter, np.append(stamps.end, at + 10)[order])
 
 
 def _epoch_places(data: Bytes, lines: Lines, rows: Ints, json: Bools) -> Ints:

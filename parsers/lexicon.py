@@ -10,6 +10,10 @@ from parsers.lineformats import Format, Message
 from parsers.literals import KeywordIndex, LineFinder, line_finder
 from parsers.multiline import BLOCK_LITERALS as _BLOCK_LITERALS
 from parsers.prefixes import PrefixRules
+from parsers.records import Role
+
+
+_GRAVE = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM, Role.EXIT, Role.EXTERNAL})
 
 
 class Lexicon:
@@ -46,13 +50,36 @@ class Lexicon:
         numbers = sorted({number for index in found for number in self._messages_of[index]})
         return [self.messages[number] for number in numbers]
 
-    def match(self, text: str) -> list[tuple[Message, dict[str, str]]]:
-        """Messages that `text` holds, with their fields, highest priority first."""
+    def may_be_fault(self, text: str) -> bool:
+        """Whether `text` may hold a fault, an end or an act from outside, or begin a block that tells one."""
+        return any(message.role in _GRAVE for message in self.candidates(text)) or any(
+            literal in text for literal in _BLOCK_LITERALS
+        )
+
+    def match(self, text: str, likely: Message | None = None) -> list[tuple[Message, dict[str, str]]]:
+        """Messages that `text` holds, with their fields, highest priority first.
+
+        Of progress marks only the first that fits counts; `likely` (the one that the same stream printed last) is
+        tried before the others.
+        """
         hits = []
+        marks = []
         for message in self.candidates(text):
+            if message.role is Role.PROGRESS:
+                marks.append(message)
+                continue
             fields = message.match(text)
             if fields is not None:
                 hits.append((message, fields))
+        if marks:
+            if likely in marks:
+                marks.remove(likely)
+                marks.insert(0, likely)
+            for message in marks:
+                fields = message.match(text)
+                if fields is not None:
+                    hits.append((message, fields))
+                    break
         if len(hits) > 1:
             hits.sort(key=lambda hit: -hit[0].priority)
         return hits

@@ -48,7 +48,7 @@ class Sample:
     rest: str | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Prefix:
     """A tag at the front of a line.
 
@@ -71,7 +71,7 @@ class Prefix:
         return re.compile(self.pattern)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Message:
     """A message worth a signal. Field names are listed in docs/formats.md."""
 

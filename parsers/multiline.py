@@ -86,17 +86,27 @@ class BlockAssembler:
     def feed(self, key: Hashable, origin: Origin, place: Place) -> tuple[bool, list[Block]]:
         """Take one line; tells whether a block took it, and which blocks it ended."""
         body = origin.body
+        if not self._open:
+            started = self._start(key, origin, place)
+            if body.strip():
+                self._last[key] = body
+            if started is None:
+                return False, []
+            self._open[key] = [started]
+            return True, []
+        return self._feed_open(key, origin, place)
+
+    def _feed_open(self, key: Hashable, origin: Origin, place: Place) -> tuple[bool, list[Block]]:
+        body = origin.body
         ended: list[Block] = []
         stack = self._open.get(key)
-        taken = False
-        if stack:
-            taken = self._continue(stack, body, origin, place, ended)
+        taken = bool(stack) and self._continue(stack or [], body, origin, place, ended)
         if not taken:
             started = self._start(key, origin, place)
             if started is not None:
                 self._open.setdefault(key, []).append(started)
                 taken = True
-        for other, blocks in list(self._open.items()):
+        for other, blocks in self._open.items():
             if other != key:
                 for block in blocks:
                     block.foreign += 1
@@ -122,6 +132,8 @@ class BlockAssembler:
 
     def _start(self, key: Hashable, origin: Origin, place: Place) -> Block | None:
         body = origin.body
+        if not any(literal in body for literal in BLOCK_LITERALS):
+            return None
         lead = self._last.get(key, "")
         if TRACEBACK_HEAD in body and not body.lstrip().startswith("traceback :"):
             before, _, _ = body.partition(TRACEBACK_HEAD)

@@ -7,8 +7,9 @@ anywhere; the result does not depend on where.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, deque
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from parsers.blocks import block_signals
 from parsers.lexicon import Lexicon, default_lexicon
@@ -18,26 +19,34 @@ from parsers.prefixes import Origin, PrefixStripper, looks_labelled
 from parsers.records import Role, Signal, Source, Stamp, StampQuality
 from parsers.timestamps import StampContext, read_stamp
 
-HEAD_BYTES = 48 << 10
-TAIL_BYTES = 128 << 10
+_ENDS = ((64 << 10, 4 << 10, 256 << 10), (256 << 10, 8 << 10, 768 << 10))
+"""Head and tail of a file that are parsed line by line: at most, at least, and of all files of a job together."""
 MAX_LINE = 64 << 10
 """Bytes of a line that are looked at: the first and last half of this."""
 _LABEL_SAMPLE = 32 << 10
 _CONTEXT_BYTES = 4 << 10
-_CONTEXT_BURSTS = 64
+_CONTEXT_BURSTS = 32
+_KEPT_TAGS = {name: f"tag_{name}" for name in ("task", "pod", "actor", "ip", "gpu", "container")} | {
+    "conflict_rank": "conflict_rank"
+}
+_MARKS = 12
 _REPEATS = 48
 """How many hits of one keyword set behind one line head are parsed; the rest are counted."""
 
 
 
-@dataclass(frozen=True, slots=True)
-class StreamKey:
-    """Which writer a line of a file is from, as far as its own tags tell."""
+def end_sizes(files: int) -> tuple[int, int]:
+    """Bytes of head and tail that are parsed line by line where a job has so many files."""
+    (head, tail) = (max(least, min(most, every // max(files, 1))) for most, least, every in _ENDS)
+    return head, tail
+
+
+class StreamKey(NamedTuple):
+    """Which writer a line of a file is from, as far as its own tags tell. A tuple: it is made for every line."""
 
     rank: int | None = None
     local_rank: int | None = None
     task: str | None = None
-    host: str | None = None
     other: str | None = None
 
 
@@ -81,8 +90,16 @@ class LogTriage:
 
     def __init__(
         self, source: Source, lexicon: Lexicon | None = None, context: StampContext | None = None,
-        *, tail_bytes: int = TAIL_BYTES,
+        *, files: int = 1,
     ) -> None:  # fmt: skip
+        """Begin a source.
+
+        Args:
+            source: what is known of the file.
+            lexicon: the formats; the shipped ones by default.
+            context: completes year-less stamps; the file's own age by default.
+            files: how many files the job has: the more, the shorter the ends that are parsed line by line.
+        """
         self.scan = Scan(source)
         self._lexicon = lexicon if lexicon is not None else default_lexicon()
         self._context = context if context is not None else StampContext(source.mtime_ns)
@@ -91,8 +108,7 @@ class LogTriage:
         self._pending = b""
         self._offset = 0
         self._line = 1
-        self._head_left = HEAD_BYTES
-        self._tail = tail_bytes
+        self._head_left, self._tail = end_sizes(files)
         self._bursts = 0
         self._parsed_to = 0
         self._seen: Counter[bytes] = Counter()
@@ -100,6 +116,8 @@ class LogTriage:
         self._file_stamp: Stamp | None = None
         self._unstamped: list[Signal] = []
         self._open_ended: list[Signal] = []
+        self._likely: dict[StreamKey, Message] = {}
+        self._marks: dict[tuple[StreamKey, str], deque[Signal]] = {}
 
     @property
     def signals(self) -> list[Signal]:
@@ -128,6 +146,9 @@ class LogTriage:
         self.scan.counts.lines = self._line - 1
         for block in self._assembler.finish():
             self._block(block)
+        for marks in self._marks.values():
+            self.scan.signals.extend(marks)
+        self._marks.clear()
         self.scan.signals.sort(key=lambda signal: signal.offset)
         return self.scan
 
@@ -182,7 +203,7 @@ class LogTriage:
             line_end = end if line_end < 0 else line_end
             if not self._wanted(data[line_start:line_end]):
                 continue
-            self._skip_to(data, cursor, line_start)
+            self._skip_to(data, cursor, line_start, data[line_start:line_end])
             self._one(data[line_start:line_end], self._offset + line_start)
             cursor = line_end + 1
             while self._assembler.busy and cursor < end:
@@ -201,15 +222,14 @@ class LogTriage:
             return False
         return True
 
-    def _skip_to(self, data: bytes, cursor: int, line_start: int) -> None:
-        """Go to a line; parse some lines before it, for its stamp and phase."""
-        context = cursor
-        if line_start - cursor > _CONTEXT_BYTES:
-            context = data.rfind(b"\n", cursor, line_start - _CONTEXT_BYTES) + 1 or cursor
-        if self._bursts >= _CONTEXT_BURSTS:
-            context = line_start
-        elif line_start > cursor:
+    def _skip_to(self, data: bytes, cursor: int, line_start: int, raw: bytes) -> None:
+        """Go to a line; before a fault, parse some lines above it, for its stamp and phase."""
+        context = line_start
+        if line_start > cursor and self._bursts < _CONTEXT_BURSTS and self._lexicon.may_be_fault(self._decode(raw)):
             self._bursts += 1
+            context = cursor
+            if line_start - cursor > _CONTEXT_BYTES:
+                context = data.rfind(b"\n", cursor, line_start - _CONTEXT_BYTES) + 1 or cursor
         self._line += data.count(b"\n", cursor, context)
         self._lines(data, context, line_start)
 
@@ -220,8 +240,11 @@ class LogTriage:
         place = Place(self._line, offset)
         self._line += 1
         text = self._decode(raw)
-        for segment in _segments(text):
-            self._segment(segment, place)
+        if "\r" in text:
+            for segment in _segments(text):
+                self._segment(segment, place)
+        else:
+            self._segment(text, place)
 
     def _decode(self, raw: bytes) -> str:
         if raw.endswith(b"\r"):
@@ -245,15 +268,16 @@ class LogTriage:
         self._note(key, origin, place)
         if taken:
             return
-        for message, fields in self._lexicon.match(origin.body):
-            self._emit(message, fields, origin, place, text)
+        for message, fields in self._lexicon.match(origin.body, self._likely.get(key)):
+            if message.role is Role.PROGRESS:
+                self._likely[key] = message
+            self._emit(message, fields, origin, place, text, key)
 
     def _key(self, origin: Origin) -> StreamKey:
         tags = origin.tags
-        return StreamKey(
-            origin.rank, origin.local_rank, tags.get("task"), None,
-            tags.get("pod") or tags.get("actor") or (f"pid {origin.pid}" if tags.get("pid_tag") else None),
-        )  # fmt: skip
+        if not tags:
+            return StreamKey(origin.rank, origin.local_rank)
+        return StreamKey(origin.rank, origin.local_rank, tags.get("task"), tags.get("pod") or tags.get("actor"))
 
     def _note(self, key: StreamKey, origin: Origin, place: Place) -> None:
         activity = self.scan.activity.get(key)
@@ -311,14 +335,14 @@ class LogTriage:
         else:
             self._unstamped.append(signal)
 
-    def _emit(self, message: Message, fields: dict[str, str], origin: Origin, place: Place, text: str) -> None:
+    def _emit(self, message: Message, fields: dict[str, str], origin: Origin, place: Place, text: str, key: StreamKey) -> None:
         signal = Signal(
             message.id, message.role, self.scan.source.index, place.line, place.offset, text[:4096], message.kind,
             message.layer, message.phase, fields=fields,
         )  # fmt: skip
-        self._place(signal, origin)
+        self._place(signal, origin, key)
 
-    def _place(self, signal: Signal, origin: Origin) -> None:
+    def _place(self, signal: Signal, origin: Origin, key: StreamKey) -> None:
         """Complete a signal's identity from its line's tags and its file."""
         source = self.scan.source
         signal.rank, signal.rank_how = origin.rank, origin.rank_how
@@ -327,25 +351,35 @@ class LogTriage:
         signal.pid = origin.pid if origin.pid is not None else source.pid
         signal.stream = origin.stream or source.stream
         signal.attempt = origin.attempt if origin.attempt is not None else (source.attempt or 0)
-        for name in ("task", "pod", "actor", "ip", "conflict_rank", "gpu", "container"):
-            if name in origin.tags:
-                signal.fields.setdefault(f"tag_{name}" if name != "conflict_rank" else name, origin.tags[name])
+        for name, value in origin.tags.items():
+            if name in _KEPT_TAGS:
+                signal.fields.setdefault(_KEPT_TAGS[name], value)
         if origin.level is not None:
             signal.fields.setdefault("level", origin.level)
         if origin.logger is not None:
             signal.fields.setdefault("logger", origin.logger)
-        self._stamp(signal, self._key(origin), origin.stamp)
-        self.scan.signals.append(signal)
+        self._stamp(signal, key, origin.stamp)
+        if signal.role is Role.PROGRESS:
+            self._thin(key, signal)
+        else:
+            self.scan.signals.append(signal)
+
+    def _thin(self, key: StreamKey, signal: Signal) -> None:
+        """Of a stream's marks of progress the first and the last few are kept."""
+        marks = self._marks.get((key, signal.signature))
+        if marks is None:
+            marks = self._marks[key, signal.signature] = deque(maxlen=_MARKS)
+            self.scan.signals.append(signal)
+        else:
+            marks.append(signal)
 
     def _block(self, block: Block) -> None:
         for signal in block_signals(block, self._lexicon.match, self.scan.source.index):
-            self._place(signal, block.origin)
+            self._place(signal, block.origin, self._key(block.origin))
 
 
 def _segments(text: str) -> list[str]:
-    r"""The parts of a line that carriage returns leave visible: every part but superseded progress bars."""
-    if "\r" not in text:
-        return [text]
+    """The parts of a line that carriage returns leave visible: every part but superseded progress bars."""
     parts = [part for part in text.split("\r") if part]
     last = len(parts) - 1
     return [part for number, part in enumerate(parts) if number == last or not _is_bar(part)]
