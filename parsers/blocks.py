@@ -15,6 +15,9 @@ Matcher = Callable[[str], list[tuple[Message, dict[str, str]]]]
 PLAIN_EXCEPTION = "py.exception"
 """Signature of an uncaught exception that no message format knows."""
 
+_LOCAL_KINDS = frozenset(
+    {"storage_io", "disk_full", "host_oom", "checkpoint_corrupt", "data_error", "config_error", "import_error", "shm_exhausted"}
+)
 _SHUTDOWN_LEADS = ("Exception ignored in", "--- Logging error ---", "Exception ignored on", "Error in atexit")
 _THREAD_LEAD = re.compile(r"^(?:Exception in thread |Exception in threading)")
 _WORKER_FRAME = re.compile(r"torch/utils/data/_utils/(?:worker|fetch|collate)\.py$")
@@ -26,6 +29,7 @@ _BOX_ENTRY = re.compile(r"^\s*\[(?P<index>\d+)\]:\s*$")
 _BOX_RANK = re.compile(r"^(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 _BOX_EXIT = re.compile(r"^(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _RAY_PROCESS = re.compile(r"ray::\S{1,200} \(pid=(?P<pid>\d+), ip=(?P<ip>[0-9a-fA-F.:]+)")
+_SPAWNED = re.compile(r"^-- Process (?P<index>\d{1,5}) terminated with the following error")
 _EXCEPTION_HEAD = re.compile(r"^\s*(?P<type>[A-Za-z_][\w.]*)(?:: |:$|$)")
 
 
@@ -42,6 +46,8 @@ def block_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]
             for process in (found for body in block.lines if (found := _RAY_PROCESS.search(body))):
                 # Each hop of a Ray call is wrapped once more: the innermost, printed last, is where it was raised.
                 signal.fields.update(pid=process["pid"], ip=process["ip"])
+            if spawned := next((found for body in block.lines if (found := _SPAWNED.match(body))), None):
+                signal.fields.setdefault("local_rank", spawned["index"])
             yield signal
 
 
@@ -68,6 +74,8 @@ def exception_signal(
         fields.update(named)
         if role is not Role.EITHER:
             break
+    if role is Role.EITHER and kind in _LOCAL_KINDS:
+        role = Role.ROOT  # uncaught, and of a kind that no peer can cause
     fields["exception"] = info.root_type or info.type
     worker = bool(_CAUGHT_IN_WORKER.search(info.message)) or any(_WORKER_FRAME.search(f.file) for f in info.frames)
     if worker:

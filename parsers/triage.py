@@ -11,7 +11,7 @@ from collections import Counter, deque
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from parsers.blocks import block_signals
+from parsers.blocks import PLAIN_EXCEPTION, block_signals
 from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import Message
 from parsers.multiline import TRACEBACK_HEAD, Block, BlockAssembler, Place
@@ -30,6 +30,8 @@ _KEPT_TAGS = {name: f"tag_{name}" for name in ("task", "pod", "actor", "ip", "gp
     "conflict_rank": "conflict_rank"
 }
 _MARKS = 12
+_MESSAGE_LINES = 4
+"""An exception's message goes on for so many lines."""
 _REPEATS = 48
 """How many hits of one keyword set behind one line head are parsed; the rest are counted."""
 
@@ -117,6 +119,7 @@ class LogTriage:
         self._unstamped: list[Signal] = []
         self._open_ended: list[Signal] = []
         self._likely: dict[StreamKey, Message] = {}
+        self._plain: dict[StreamKey, tuple[Signal, int]] = {}
         self._marks: dict[tuple[StreamKey, str], deque[Signal]] = {}
 
     @property
@@ -271,7 +274,16 @@ class LogTriage:
         for message, fields in self._lexicon.match(origin.body, self._likely.get(key)):
             if message.role is Role.PROGRESS:
                 self._likely[key] = message
+            elif message.role is Role.SYMPTOM and origin.stamp is None:
+                self._explain(key, message, place)
             self._emit(message, fields, origin, place, text, key)
+
+    def _explain(self, key: StreamKey, message: Message, place: Place) -> None:
+        """A symptom right below an exception of no known kind is the rest of its message: it says what it was."""
+        plain = self._plain.get(key)
+        if plain is not None and 0 < place.line - plain[1] <= _MESSAGE_LINES:
+            signal = plain[0]
+            signal.role, signal.kind, signal.layer, signal.signature = Role.SYMPTOM, message.kind, message.layer, message.id
 
     def _key(self, origin: Origin) -> StreamKey:
         tags = origin.tags
@@ -375,7 +387,10 @@ class LogTriage:
 
     def _block(self, block: Block) -> None:
         for signal in block_signals(block, self._lexicon.match, self.scan.source.index):
-            self._place(signal, block.origin, self._key(block.origin))
+            key = self._key(block.origin)
+            if signal.signature == PLAIN_EXCEPTION:
+                self._plain[key] = (signal, block.places[-1].line)
+            self._place(signal, block.origin, key)
 
 
 def _segments(text: str) -> list[str]:

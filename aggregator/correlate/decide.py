@@ -85,6 +85,8 @@ def strikes_first(external: Signal, lead: Lead) -> bool:
     """
     if lead.exit is not None and lead.exit.report.source == external.source and lead.exit.report.offset < external.offset:
         return False
+    if lead.signal is None and lead.exit is not None and lead.exit.report.source == external.source:
+        return True
     when = external_ns(external)
     own = lead.signal is not None and lead.signal.quality is StampQuality.OWN
     if when is not None and lead.lo is not None and own:

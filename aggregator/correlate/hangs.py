@@ -100,13 +100,18 @@ def _odd_fingerprints(signals: Sequence[Signal]) -> list[Suspect]:
 def _states(signals: Sequence[Signal]) -> list[CollectiveState]:
     """What log lines tell of each rank's place in each group, the first reading of each kind."""
     merged: dict[tuple[int, str], CollectiveState] = {}
+    grouped = {(s.rank, s.fields["seq"]): s.fields["pg"] for s in signals if "pg" in s.fields and "seq" in s.fields}
     for signal in signals:
         fields = signal.fields
         if signal.rank is None or not ({"seq", "enqueued"} & fields.keys()):
             continue
         if signal.role not in {Role.SYMPTOM, Role.STATE, Role.TEARDOWN}:
             continue
-        group = fields.get("pg") or fields.get("pg_desc") or "0"
+        group = fields.get("pg") or grouped.get((signal.rank, fields.get("seq", "")))
+        if group is None:
+            if grouped:
+                continue  # the line does not tell its group, and there are several
+            group = "0"
         key = (signal.rank, "0" if group == "default_pg" else group)
         known = merged.get(key)
         pending = None
@@ -231,15 +236,25 @@ def _host_of_peer(peer: str, table: Identity) -> str | None:
     return next((host for host in table.hosts if same_host(host, name)), None)
 
 
+def _is_notice(signal: Signal) -> bool:
+    """Whether a line only passes on that some other rank timed out: the missing rank prints it too."""
+    return signal.signature.startswith("pt.fr.")
+
+
+def _complains(story: Story) -> bool:
+    return bool(story.roots or story.eithers) or any(not _is_notice(s) for s in story.symptoms)
+
+
 def _silent(stories: Mapping[int, Story], table: Identity) -> list[Suspect]:
     """Ranks that say nothing of a trouble that the others all report."""
     world = table.world_size or (max(stories) + 1 if stories else 0)
     if world < 2 or world > 1 << 17:  # noqa: PLR2004 - nobody else to wait
         return []
     waiting = [
-        rank for rank, story in stories.items() if any(s.kind in WAITING_KINDS | LOST_KINDS for s in story.symptoms)
+        rank for rank, story in stories.items()
+        if any(s.kind in WAITING_KINDS | LOST_KINDS and not _is_notice(s) for s in story.symptoms)
     ]
-    quiet = [rank for rank in range(world) if rank not in stories or not stories[rank].spoke_of_trouble]
+    quiet = [rank for rank in range(world) if rank not in stories or not _complains(stories[rank])]
     quiet = [rank for rank in quiet if rank not in waiting]
     if not quiet or len(waiting) * 2 < world or len(quiet) * 3 > world:
         return []

@@ -38,6 +38,8 @@ from aggregator.verdict import (
 )
 from parsers.records import Role, Signal, SourceKind, StampQuality
 
+_RESTARTS = frozenset({"te.restart", "te.group_failed"})
+"""After these lines of a launcher the next incarnation runs."""
 _FAULT_TIERS = (Tier.FAULT, Tier.CRASH)
 
 
@@ -77,7 +79,7 @@ def _split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[
     newest = max(folders, default=0)
     restarts: dict[int, list[Signal]] = {}
     for signal in signals:
-        if "restart" in signal.fields:
+        if signal.signature in _RESTARTS:
             restarts.setdefault(signal.source, []).append(signal)
     parts: dict[int, list[Signal]] = {}
     for signal in signals:

@@ -164,9 +164,6 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
         host = host_named(signal, evidence.source(signal), table)
         if rank is None:
             continue
-        pod = fields.get("tag_pod")
-        if pod and signal.rank_how in {Known.PREFIX, Known.CONTENT}:
-            table.rank_of_pod.setdefault(pod, rank)
         pid = number(fields.get("pid")) if signal.role in {Role.IDENTITY, Role.EXIT} else None
         pid = pid if pid is not None else signal.pid
         if pid is not None and signal.signature != "dl.exit":
@@ -195,6 +192,9 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
                 if table.tasks_are_ranks:
                     _tell_host(table, task, host)
             table.add_host(host)
+    sure = {s.rank for s in signals if s.rank is not None and s.rank_how in {Known.FILE, Known.TAG, Known.PREFIX}}
+    floor = max(sure, default=-1)
+    worlds = Counter({size: count for size, count in worlds.items() if size > floor})
     if worlds:
         best = max(worlds.values())
         table.world_size = max(size for size, count in worlds.items() if count * 4 >= best)
@@ -330,13 +330,19 @@ def _derive(signal: Signal, source: Source, table: Identity) -> None:
     if local is not None:
         base = table.base_of_scope.get(scope_of(source))
         if base is None and host:
-            base = table.base_of_scope.get(f"host {host}")
+            base = table.base_of_scope.get(f"host {host}", _lowest_on(host, table))
         if base is not None:
             signal.rank, signal.rank_how = base + local, Known.MAP
             return
     pod = fields.get("tag_pod") or fields.get("pod")
     if pod is not None and pod in table.rank_of_pod:
         signal.rank, signal.rank_how = table.rank_of_pod[pod], Known.MAP
+
+
+def _lowest_on(host: str, table: Identity) -> int | None:
+    """The first of a host's ranks, if they follow one another."""
+    ranks = table.ranks_on(host)
+    return ranks[0] if len(ranks) > 1 and ranks[-1] - ranks[0] == len(ranks) - 1 else None
 
 
 def host_named(signal: Signal, source: Source, table: Identity) -> str | None:
@@ -376,6 +382,16 @@ def _finish(evidence: JobEvidence, signals: list[Signal], table: Identity) -> No
 
 def learn_pods(signals: Iterable[Signal], table: Identity) -> None:
     """Kubernetes training operators: the master is rank 0 and worker N is N + 1, one process a pod."""
+    told: dict[str, set[int]] = defaultdict(set)
+    for signal in signals:
+        tag = signal.fields.get("tag_pod")
+        if tag and signal.rank is not None:
+            told[tag].add(signal.rank)
+    for pod, ranks in told.items():
+        if len(ranks) == 1:
+            table.rank_of_pod.setdefault(pod, *ranks)
+    if any(len(ranks) > 1 for ranks in told.values()):
+        return
     pods = {pod for signal in signals if (pod := signal.fields.get("tag_pod") or signal.fields.get("pod"))}
     named = {pod: found for pod in pods if (found := _POD.match(pod))}
     masters = [pod for pod, found in named.items() if found["role"] in {"master", "chief", "launcher"}]
