@@ -13,12 +13,12 @@ from aggregator.opening import ReadNotes, read_chunks, read_head
 from aggregator.verdict import Verdict
 from parsers.blocks import exception_signal
 from parsers.flight_recorder import FlightDump, load_dump
+from parsers.lexicon import default_lexicon
 from parsers.multiline import Place
-from parsers.records import Role, Signal, Skipped, Source, SourceKind, Stamp, StampQuality
+from parsers.records import Role, Signal, Source, SourceKind, Stamp, StampQuality
 from parsers.safe_pickle import DamagedDump, UnsafePickle
 from parsers.timestamps import StampContext, read_stamp
 from parsers.torch_elastic import read_error_json
-from parsers.lexicon import default_lexicon
 from parsers.triage import LogTriage, Scan
 
 _DATE = re.compile(rb"\b(20\d\d-[01]\d-[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d)")
@@ -40,11 +40,17 @@ def collect(found: Discovery, *, executor: Executor | None = None) -> JobEvidenc
     """Read every source of a discovery."""
     notes = ReadNotes()
     reference = _reference(found.sources)
-    logs = [s for s in found.sources if s.kind in {SourceKind.LOG, SourceKind.KERNEL, SourceKind.STATUS} and s.layout not in _QUOTED_LAYOUTS]
+    logs = [
+        s
+        for s in found.sources
+        if s.kind in {SourceKind.LOG, SourceKind.KERNEL, SourceKind.STATUS} and s.layout not in _QUOTED_LAYOUTS
+    ]
     if executor is None:
         scans = [read_log(source, reference, notes, len(logs)) for source in logs]
     else:
-        scans = list(executor.map(read_log, logs, [reference] * len(logs), [notes] * len(logs), [len(logs)] * len(logs)))
+        scans = list(
+            executor.map(read_log, logs, [reference] * len(logs), [notes] * len(logs), [len(logs)] * len(logs))
+        )
     dumps: list[FlightDump] = []
     extra: list[Signal] = []
     size = sum(scan.counts.bytes for scan in scans)
@@ -116,5 +122,3 @@ def _error_file(source: Source, notes: ReadNotes) -> list[Signal]:
     if told.timestamp_ns is not None:
         signal.stamp, signal.quality = Stamp(told.timestamp_ns, zoned=True), StampQuality.OWN
     return [signal] if signal.role is not Role.CONTEXT else []
-
-

@@ -16,7 +16,16 @@ PLAIN_EXCEPTION = "py.exception"
 """Signature of an uncaught exception that no message format knows."""
 
 _LOCAL_KINDS = frozenset(
-    {"storage_io", "disk_full", "host_oom", "checkpoint_corrupt", "data_error", "config_error", "import_error", "shm_exhausted"}
+    {
+        "storage_io",
+        "disk_full",
+        "host_oom",
+        "checkpoint_corrupt",
+        "data_error",
+        "config_error",
+        "import_error",
+        "shm_exhausted",
+    }
 )
 _SHUTDOWN_LEADS = ("Exception ignored in", "--- Logging error ---", "Exception ignored on", "Error in atexit")
 _THREAD_LEAD = re.compile(r"^(?:Exception in thread |Exception in threading)")
@@ -92,7 +101,17 @@ def exception_signal(
     if worker and info.root_type:
         shown = f"{info.root_type}: {info.root_message}".split("\n", 1)[0]
     return Signal(
-        signature, role, source, place.line, place.offset, shown[:4096], kind, layer, phase, fields=fields, exception=info
+        signature,
+        role,
+        source,
+        place.line,
+        place.offset,
+        shown[:4096],
+        kind,
+        layer,
+        phase,
+        fields=fields,
+        exception=info,
     )
 
 
@@ -170,7 +189,7 @@ def _box_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]:
             else:
                 entry[name] = value
         elif in_trace:
-            trace.append(body[2:] if body.startswith("  ") else body)
+            trace.append(body.removeprefix("  "))
     yield from _box_entry(entry, trace, section, place, match, source)
 
 

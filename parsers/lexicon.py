@@ -12,7 +12,6 @@ from parsers.multiline import BLOCK_LITERALS as _BLOCK_LITERALS
 from parsers.prefixes import PrefixRules
 from parsers.records import Role
 
-
 _GRAVE = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM, Role.EXIT, Role.EXTERNAL})
 
 

@@ -19,18 +19,62 @@ from parsers.records import Role
 FORMATS_DIR = Path(__file__).parent / "formats"
 
 KINDS = frozenset(
-    """cuda_oom host_oom shm_exhausted gpu_ecc gpu_lost nvlink_error gpu_xid cuda_illegal_access cuda_device_assert
-    cuda_error ib_error network_error rendezvous_failure nccl_error collective_timeout collective_mismatch deadlock
-    python_exception import_error segfault abort killed bus_error dataloader_worker_died data_error nan_loss disk_full
-    storage_io checkpoint_corrupt time_limit preempted cancelled node_failure config_error unknown""".split()
+    [
+        "cuda_oom",
+        "host_oom",
+        "shm_exhausted",
+        "gpu_ecc",
+        "gpu_lost",
+        "nvlink_error",
+        "gpu_xid",
+        "cuda_illegal_access",
+        "cuda_device_assert",
+        "cuda_error",
+        "ib_error",
+        "network_error",
+        "rendezvous_failure",
+        "nccl_error",
+        "collective_timeout",
+        "collective_mismatch",
+        "deadlock",
+        "python_exception",
+        "import_error",
+        "segfault",
+        "abort",
+        "killed",
+        "bus_error",
+        "dataloader_worker_died",
+        "data_error",
+        "nan_loss",
+        "disk_full",
+        "storage_io",
+        "checkpoint_corrupt",
+        "time_limit",
+        "preempted",
+        "cancelled",
+        "node_failure",
+        "config_error",
+        "unknown",
+    ]
 )
 PHASES = frozenset(
-    "init data_loading forward backward optimizer communication evaluation checkpoint shutdown unknown".split()
+    [
+        "init",
+        "data_loading",
+        "forward",
+        "backward",
+        "optimizer",
+        "communication",
+        "evaluation",
+        "checkpoint",
+        "shutdown",
+        "unknown",
+    ]
 )
-LAYERS = frozenset("software gpu host network storage scheduler user unknown".split())
+LAYERS = frozenset(["software", "gpu", "host", "network", "storage", "scheduler", "user", "unknown"])
 
 STAMP_FORMS = frozenset(
-    """iso glog c10 asctime syslog epoch boot short us slash elastic clock""".split()
+    ["iso", "glog", "c10", "asctime", "syslog", "epoch", "boot", "short", "us", "slash", "elastic", "clock"]
 )
 """Names of the readers in `timestamps.py` that a prefix may ask for."""
 

@@ -7,7 +7,7 @@ launcher tag). Where lines carry no tag, blocks are told apart by their own gram
 from __future__ import annotations
 
 import re
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -33,6 +33,7 @@ _BOX_LINE = re.compile(r"^(?:\s*$|\s{2,}\S|-{20,}$|\[\d+\]:\s*$|Failures:|Root C
 
 # A block is given up (kept as far as it came) after so many lines of others in between, or of its own.
 _MAX_FOREIGN = 400
+_MAX_FOREIGN_AFTER = 64
 _MAX_LINES = 3000
 
 
@@ -65,6 +66,8 @@ class Block:
     places: list[Place] = field(default_factory=list)
     state: str = "frames"
     foreign: int = 0
+    mark: object = None
+    """What the caller's `mark` gave when the block began."""
 
     def add(self, body: str, place: Place) -> None:
         self.lines.append(body)
@@ -74,7 +77,9 @@ class Block:
 class BlockAssembler:
     """Feeds on lines in file order, gives back blocks as they end."""
 
-    def __init__(self) -> None:
+    def __init__(self, mark: Callable[[Hashable], object] = lambda _key: None) -> None:
+        """Begin a file; `mark` is asked, with the stream's key, for something to keep with each block that begins."""
+        self._mark = mark
         self._open: dict[Hashable, list[Block]] = {}
         self._last: dict[Hashable, str] = {}
 
@@ -92,6 +97,7 @@ class BlockAssembler:
                 self._last[key] = body
             if started is None:
                 return False, []
+            started.mark = self._mark(key)
             self._open[key] = [started]
             return True, []
         return self._feed_open(key, origin, place)
@@ -104,13 +110,14 @@ class BlockAssembler:
         if not taken:
             started = self._start(key, origin, place)
             if started is not None:
+                started.mark = self._mark(key)
                 self._open.setdefault(key, []).append(started)
                 taken = True
         for other, blocks in self._open.items():
             if other != key:
                 for block in blocks:
                     block.foreign += 1
-            ended.extend(block for block in blocks if block.foreign > _MAX_FOREIGN or len(block.lines) > _MAX_LINES)
+            ended.extend(block for block in blocks if _given_up(block) and block not in ended)
         self._drop(ended)
         if body.strip():
             self._last[key] = body
@@ -150,9 +157,7 @@ class BlockAssembler:
             return block
         return None
 
-    def _continue(
-        self, stack: list[Block], body: str, origin: Origin, place: Place, ended: list[Block]
-    ) -> bool:
+    def _continue(self, stack: list[Block], body: str, origin: Origin, place: Place, ended: list[Block]) -> bool:
         for block in reversed(list(stack)):
             if block.kind is BlockKind.BOX:
                 taken, over = _box_takes(block, body, place)
@@ -165,6 +170,11 @@ class BlockAssembler:
             if taken:
                 return True
         return False
+
+
+def _given_up(block: Block) -> bool:
+    patience = _MAX_FOREIGN if block.state == "frames" else _MAX_FOREIGN_AFTER
+    return block.foreign > patience or len(block.lines) > _MAX_LINES
 
 
 def _box_takes(block: Block, body: str, place: Place) -> tuple[bool, bool]:

@@ -70,7 +70,7 @@ class RowStats:
 
 
 class Normalisation:
-    """Iterate it once for the record batches; `signals`, `triages` and `stats` are complete afterwards.
+    """Iterate it once for the record batches; `signals` and `stats` are complete afterwards.
 
     Batches have `EVENT_SCHEMA`; rows are in the order of the sources, then of the lines. The rows depend neither on
     how the reader cuts blocks nor on the chunk size.
@@ -86,7 +86,6 @@ class Normalisation:
     ) -> None:
         self.stats = RowStats()
         self.signals: list[Signal] = []
-        self.triages: list[Triage] = []
         self._sources = sources
         self._open = open_chunks
         self._triage_factory = triage_factory
@@ -113,7 +112,6 @@ class Normalisation:
         for block in chain(first, blocks):
             triage.feed(block)
         triage.finish()
-        self.triages.append(triage)
         self.signals.extend(triage.signals)
         marks = self._marks[source.index] = {}
         for signal in triage.signals:

@@ -7,9 +7,10 @@ anywhere; the result does not depend on where.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from parsers.blocks import PLAIN_EXCEPTION, block_signals
 from parsers.lexicon import Lexicon, default_lexicon
@@ -34,7 +35,6 @@ _MESSAGE_LINES = 4
 """An exception's message goes on for so many lines."""
 _REPEATS = 48
 """How many hits of one keyword set behind one line head are parsed; the rest are counted."""
-
 
 
 def end_sizes(files: int) -> tuple[int, int]:
@@ -106,7 +106,7 @@ class LogTriage:
         self._lexicon = lexicon if lexicon is not None else default_lexicon()
         self._context = context if context is not None else StampContext(source.mtime_ns)
         self._stripper: PrefixStripper | None = None
-        self._assembler = BlockAssembler()
+        self._assembler = BlockAssembler(lambda key: self._last_stamp.get(cast("StreamKey", key)) or self._file_stamp)
         self._pending = b""
         self._offset = 0
         self._line = 1
@@ -119,6 +119,7 @@ class LogTriage:
         self._unstamped: list[Signal] = []
         self._open_ended: list[Signal] = []
         self._likely: dict[StreamKey, Message] = {}
+        self._trail: tuple[list[int], list[int]] = ([], [])
         self._plain: dict[StreamKey, tuple[Signal, int]] = {}
         self._marks: dict[tuple[StreamKey, str], deque[Signal]] = {}
 
@@ -283,7 +284,12 @@ class LogTriage:
         plain = self._plain.get(key)
         if plain is not None and 0 < place.line - plain[1] <= _MESSAGE_LINES:
             signal = plain[0]
-            signal.role, signal.kind, signal.layer, signal.signature = Role.SYMPTOM, message.kind, message.layer, message.id
+            signal.role, signal.kind, signal.layer, signal.signature = (
+                Role.SYMPTOM,
+                message.kind,
+                message.layer,
+                message.id,
+            )
 
     def _key(self, origin: Origin) -> StreamKey:
         tags = origin.tags
@@ -303,6 +309,9 @@ class LogTriage:
             activity.last_body = origin.body[:400]
         if origin.stamp is not None:
             self.scan.counts.stamped += 1
+            if not origin.stamp.boot:
+                self._trail[0].append(place.offset)
+                self._trail[1].append(origin.stamp.ns)
             self._last_stamp[key] = self._file_stamp = origin.stamp
             activity.last_stamp = origin.stamp
             if activity.first_stamp is None:
@@ -347,7 +356,9 @@ class LogTriage:
         else:
             self._unstamped.append(signal)
 
-    def _emit(self, message: Message, fields: dict[str, str], origin: Origin, place: Place, text: str, key: StreamKey) -> None:
+    def _emit(
+        self, message: Message, fields: dict[str, str], origin: Origin, place: Place, text: str, key: StreamKey
+    ) -> None:
         signal = Signal(
             message.id, message.role, self.scan.source.index, place.line, place.offset, text[:4096], message.kind,
             message.layer, message.phase, fields=fields,
@@ -391,6 +402,17 @@ class LogTriage:
             if signal.signature == PLAIN_EXCEPTION:
                 self._plain[key] = (signal, block.places[-1].line)
             self._place(signal, block.origin, key)
+            self._stamp_block(signal, block)
+
+    def _stamp_block(self, signal: Signal, block: Block) -> None:
+        """A block is filed when it has ended, perhaps long after: its time is that of its own place in the file."""
+        if signal.quality is StampQuality.OWN or not isinstance(block.mark, Stamp):
+            return
+        signal.stamp, signal.quality = block.mark, StampQuality.INHERITED
+        offsets, moments = self._trail
+        after = bisect_right(offsets, block.places[-1].offset)
+        if after < len(moments):
+            signal.until_ns = moments[after]
 
 
 def _segments(text: str) -> list[str]:
@@ -401,6 +423,8 @@ def _segments(text: str) -> list[str]:
 
 
 def _is_bar(part: str) -> bool:
-    return len(part) < 1024 and ("it/s" in part or "s/it" in part or "%|" in part or "?it" in part) and (
-        TRACEBACK_HEAD not in part and "Error" not in part
+    return (
+        len(part) < 1024
+        and ("it/s" in part or "s/it" in part or "%|" in part or "?it" in part)
+        and (TRACEBACK_HEAD not in part and "Error" not in part)
     )

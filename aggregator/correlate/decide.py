@@ -19,7 +19,9 @@ _TOGETHER_NS = NS // 2
 """Faults of one kind within this are one event of several ranks."""
 _SHARED_NS = 5 * NS
 """The same for what a host's ranks share, its adapters, links and drivers: each process notices when it looks."""
-_SHARED_KINDS = frozenset({"ib_error", "nvlink_error", "node_failure", "gpu_lost", "cuda_error", "shm_exhausted", "host_oom"})
+_SHARED_KINDS = frozenset(
+    {"ib_error", "nvlink_error", "node_failure", "gpu_lost", "cuda_error", "shm_exhausted", "host_oom"}
+)
 _LATE_NS = 3 * NS
 
 
@@ -83,7 +85,11 @@ def strikes_first(external: Signal, lead: Lead) -> bool:
 
     A plain cancellation is printed by a launcher's own clean-up too: it must be the earlier one for certain.
     """
-    if lead.exit is not None and lead.exit.report.source == external.source and lead.exit.report.offset < external.offset:
+    if (
+        lead.exit is not None
+        and lead.exit.report.source == external.source
+        and lead.exit.report.offset < external.offset
+    ):
         return False
     if lead.signal is None and lead.exit is not None and lead.exit.report.source == external.source:
         return True
@@ -103,7 +109,11 @@ def external_ns(external: Signal) -> int | None:
 
 def choose(leads: list[Lead], table: Identity, exits: Sequence[Exit]) -> Decision:
     """Order fault leads of one tier: earliest, or all of them where they failed of one cause at once."""
-    first = [lead for lead in leads if not any(before(other, lead) and not _shared(other, lead) for other in leads if other is not lead)]
+    first = [
+        lead
+        for lead in leads
+        if not any(before(other, lead) and not _shared(other, lead) for other in leads if other is not lead)
+    ]
     lost = [(lead, _later(lead, first)) for lead in leads if lead not in first]
     if len(first) == 1:
         return Decision(Status.IDENTIFIED, first, lost)
@@ -136,7 +146,9 @@ def choose(leads: list[Lead], table: Identity, exits: Sequence[Exit]) -> Decisio
 def _shared(one: Lead, other: Lead) -> bool:
     """Whether two leads are one event of what their host's ranks share, noticed one after the other."""
     close = one.lo is not None and other.lo is not None and abs(one.lo - other.lo) <= _SHARED_NS
-    return one.kind == other.kind and one.kind in _SHARED_KINDS and bool(one.hosts) and one.hosts == other.hosts and close
+    return (
+        one.kind == other.kind and one.kind in _SHARED_KINDS and bool(one.hosts) and one.hosts == other.hosts and close
+    )
 
 
 def _later(lead: Lead, first: Sequence[Lead]) -> str:

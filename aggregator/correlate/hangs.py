@@ -172,8 +172,8 @@ def _named_peers(stories: Mapping[int, Story], signals: Sequence[Signal], table:
     chosen = sinks or list(votes)
     best = max(len(witnesses[rank]) for rank in chosen)
     ranks = tuple(sorted(rank for rank in chosen if len(witnesses[rank]) == best))
-    whole = table.world_size or len(stories) or 1
-    if len(ranks) * 2 >= whole:
+    whole = table.world_size or len(stories)
+    if whole > 2 and len(ranks) * 2 >= whole:  # noqa: PLR2004 - of two, one is half
         return []
     signal = first[ranks[0]]
     named_text = "ranks " + ", ".join(map(str, ranks)) if len(ranks) > 1 else f"rank {ranks[0]}"
@@ -251,7 +251,8 @@ def _silent(stories: Mapping[int, Story], table: Identity) -> list[Suspect]:
     if world < 2 or world > 1 << 17:  # noqa: PLR2004 - nobody else to wait
         return []
     waiting = [
-        rank for rank, story in stories.items()
+        rank
+        for rank, story in stories.items()
         if any(s.kind in WAITING_KINDS | LOST_KINDS and not _is_notice(s) for s in story.symptoms)
     ]
     quiet = [rank for rank in range(world) if rank not in stories or not _complains(stories[rank])]

@@ -17,8 +17,9 @@ Scope = str
 """A node as far as its name is known: a host, else a folder or file that one launcher wrote."""
 
 # DeepSpeed's shards are numbered by data-parallel rank, which is global where there is one model-parallel rank.
-_RANK_IN_PATH = re.compile(r"(?:zero_pp_rank_(?P<shard>\d+)_mp_rank_0+(?!\d)|(?:^|[/.\s'\"-]|[a-oq-z]_)rank[_-]?(?P<rank>\d+))")
-
+_RANK_IN_PATH = re.compile(
+    r"(?:zero_pp_rank_(?P<shard>\d+)_mp_rank_0+(?!\d)|(?:^|[/.\s'\"-]|[a-oq-z]_)rank[_-]?(?P<rank>\d+))"
+)
 
 
 @dataclass

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aggregator.correlate import narrate
 from aggregator.correlate.decide import Decision, choose, drop_late, external_ns, hang_decision, strikes_first
-from aggregator.correlate.evidence import NS, JobEvidence, number
+from aggregator.correlate.evidence import NS, JobEvidence
 from aggregator.correlate.exits import Ending, Exit, read_exits
 from aggregator.correlate.hangs import find_suspects
 from aggregator.correlate.identity import Identity, same_host
@@ -36,9 +36,9 @@ from aggregator.verdict import (
     Status,
     Verdict,
 )
-from parsers.records import Role, Signal, SourceKind, StampQuality
+from parsers.records import Role, Signal
 
-_RESTARTS = frozenset({"te.restart", "te.group_failed"})
+_RESTARTS = frozenset({"te.restart"})
 """After these lines of a launcher the next incarnation runs."""
 _FAULT_TIERS = (Tier.FAULT, Tier.CRASH)
 
@@ -93,7 +93,10 @@ def _split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[
         return [(0, [])]
     final = max(parts)
     shared = [s for s in signals if s.role is Role.IDENTITY]
-    return [(index, part if index == final else [*part, *(s for s in shared if s not in part)]) for index, part in sorted(parts.items())]
+    return [
+        (index, part if index == final else [*part, *(s for s in shared if s not in part)])
+        for index, part in sorted(parts.items())
+    ]
 
 
 def _judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Judgement:
@@ -116,7 +119,11 @@ def _decide(
     evidence: JobEvidence, signals: Sequence[Signal], stories: Mapping[int, Story], homeless: Sequence[Signal],
     exits: Sequence[Exit], externals: Sequence[Signal], table: Identity,
 ) -> Decision | None:  # fmt: skip
-    leads = [*fault_leads(stories), *attribute_homeless(homeless, stories, exits, evidence, table), *exit_leads(stories)]
+    leads = [
+        *fault_leads(stories),
+        *attribute_homeless(homeless, stories, exits, evidence, table),
+        *exit_leads(stories),
+    ]
     _join_kernel(leads, homeless, evidence, table)
     leads = _merge(leads)
     add_exits(leads, stories)
@@ -132,12 +139,19 @@ def _decide(
         decision = Decision(Status.IDENTIFIED, nodes, lost, ["the scheduler declares the node lost"], 0.92)
         decision.lost.extend((lead, "it lost its peers on the node that failed") for lead in faults)
         return decision
+    lost_node = next((s for s in externals if s.kind == "node_failure"), None)
+    if lost_node is not None and not nodes and not faults:
+        return Decision(Status.IDENTIFIED, [], lost, confidence=0.8, external=lost_node)
     if faults:
         return _decide_faults(faults, lost, stories, exits, table)
     dumps = evidence.dumps
-    suspects = find_suspects(stories, signals, dumps, table)
+    live = {id(s) for story in stories.values() for s in story.faults} | {id(s) for s in homeless}
+    current = [s for s in signals if s.role not in FAULTS or id(s) in live]
+    suspects = find_suspects(stories, current, dumps, table)
     hangs = hang_leads(suspects, stories)
-    waiting = any(story.symptoms or story.eithers for story in stories.values()) or any(s.role is Role.SYMPTOM for s in homeless)
+    waiting = any(story.symptoms or story.eithers for story in stories.values()) or any(
+        s.role is Role.SYMPTOM for s in homeless
+    )
     if hangs and (waiting or dumps):
         decision = hang_decision(hangs, stories, table)
         decision.lost.extend(lost)
@@ -146,7 +160,11 @@ def _decide(
 
 
 def _decide_faults(
-    faults: list[Lead], lost: list[tuple[Lead, str]], stories: Mapping[int, Story], exits: Sequence[Exit], table: Identity
+    faults: list[Lead],
+    lost: list[tuple[Lead, str]],
+    stories: Mapping[int, Story],
+    exits: Sequence[Exit],
+    table: Identity,
 ) -> Decision:
     decision = choose(faults, table, exits)
     decision.lost.extend(lost)
@@ -155,7 +173,9 @@ def _decide_faults(
         decision.status = Status.UNDETERMINED
         decision.confidence = 0.4
         decision.reasons.append("the fault is certain, its rank is not told by any line, file or launcher")
-        decision.would_settle.append("torchrun --log-dir DIR --redirects 3, or srun --label, so that each line tells its rank")
+        decision.would_settle.append(
+            "torchrun --log-dir DIR --redirects 3, or srun --label, so that each line tells its rank"
+        )
     elif decision.status is Status.IDENTIFIED and decision.confidence <= 0.5:  # noqa: PLR2004 - not set by a rule
         decision.confidence = _confidence(decision, stories)
     elif decision.status is Status.AMBIGUOUS:
@@ -177,7 +197,11 @@ def _confidence(decision: Decision, stories: Mapping[int, Story]) -> float:
 
 
 def _decide_weak(
-    leads: Sequence[Lead], lost: list[tuple[Lead, str]], stories: Mapping[int, Story], homeless: Sequence[Signal], table: Identity
+    leads: Sequence[Lead],
+    lost: list[tuple[Lead, str]],
+    stories: Mapping[int, Story],
+    homeless: Sequence[Signal],
+    table: Identity,
 ) -> Decision | None:
     """No fault, no hang: an end without a word, undecided errors, or nothing at all."""
     weak = [lead for lead in leads if lead.tier in {Tier.KILLED, Tier.ERROR_EXIT}]
@@ -195,8 +219,20 @@ def _decide_weak(
     trouble = [s for story in stories.values() for s in story.symptoms] + [s for s in homeless if s.role in FAULTS]
     if trouble:
         signal = trouble[0]
-        lead = Lead((), signal.kind or "unknown", Tier.EITHER, signal, hosts=tuple(table.hosts[:1]) if len(table.hosts) == 1 else ())
-        decision = Decision(Status.UNDETERMINED, [lead], lost, ["every rank that speaks only reports waiting for others or losing them"], 0.5)
+        lead = Lead(
+            (),
+            signal.kind or "unknown",
+            Tier.EITHER,
+            signal,
+            hosts=tuple(table.hosts[:1]) if len(table.hosts) == 1 else (),
+        )
+        decision = Decision(
+            Status.UNDETERMINED,
+            [lead],
+            lost,
+            ["every rank that speaks only reports waiting for others or losing them"],
+            0.5,
+        )
         decision.would_settle.append("flight-recorder dumps of all ranks, or the logs of ranks that are missing here")
         return decision
     return None
@@ -209,7 +245,9 @@ def _decide_silent_end(weak: list[Lead], lost: list[tuple[Lead, str]]) -> Decisi
     if earliest is not None:
         if earliest.kind == "unknown":
             earliest.kind = "python_exception"
-        decision = Decision(Status.IDENTIFIED, [earliest], lost, ["its launcher reports its end before any other"], 0.75)
+        decision = Decision(
+            Status.IDENTIFIED, [earliest], lost, ["its launcher reports its end before any other"], 0.75
+        )
         decision.lost.extend((lead, "its end was reported later") for lead in weak if lead is not earliest)
         decision.would_settle.append("the rank's own output, or the node's kernel log")
         return decision
@@ -263,9 +301,7 @@ def _merge(leads: list[Lead]) -> list[Lead]:
             rest.append(lead)
             continue
         known = merged.get(lead.ranks)
-        if known is None:
-            merged[lead.ranks] = lead
-        elif lead.tier < known.tier:
+        if known is None or lead.tier < known.tier:
             merged[lead.ranks] = lead
     named = list(merged.values())
     covered = {lead.kind for lead in named if lead.tier in _FAULT_TIERS}
@@ -283,7 +319,13 @@ def _acting_external(
     acts.sort(key=lambda s: (order.get(s.kind or "", 3), external_ns(s) is None, external_ns(s) or 0))
     act = acts[0]
     if act.kind == "cancelled":
-        ended = [lead for lead in leads if lead.tier in {Tier.ERROR_EXIT, Tier.KILLED} and lead.exit is not None and not _after_act(lead.exit.report, act)]
+        ended = [
+            lead
+            for lead in leads
+            if lead.tier in {Tier.ERROR_EXIT, Tier.KILLED}
+            and lead.exit is not None
+            and not _after_act(lead.exit.report, act)
+        ]
         if ended or any(s.kind == "node_failure" for s in externals):
             return None
     for lead in faults:
@@ -321,7 +363,7 @@ def _outcome(
     if decision.external is not None:
         if success and _success_last(success, decision.external):
             return Outcome.COMPLETED
-        return Outcome.CANCELLED
+        return Outcome.FAILED if decision.external.kind == "node_failure" else Outcome.CANCELLED
     if success and not bad_end and _only_noise(decision, success):
         return Outcome.COMPLETED
     return Outcome.FAILED
@@ -351,7 +393,11 @@ def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> J
     ids = [source.job_id for source in evidence.sources if source.job_id]
     ids += [signal.fields["job_id"] for signal in signals if signal.fields.get("job_id")]
     ranks = tuple(sorted(table.ranks))
-    missing = tuple(sorted(set(range(table.world_size)) - table.ranks)) if table.world_size and table.world_size <= 1 << 17 else ()
+    missing = (
+        tuple(sorted(set(range(table.world_size)) - table.ranks))
+        if table.world_size and table.world_size <= 1 << 17
+        else ()
+    )
     return Job(
         path=evidence.path, id=ids[0] if ids else None, world_size=table.world_size, ranks_seen=ranks, ranks_missing=missing,
         hosts=tuple(table.hosts), started=min(stamps, default=None), ended=max(stamps, default=None),
@@ -361,7 +407,12 @@ def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> J
 def _clocks(table: Identity) -> tuple[Clock, ...]:
     hosts = table.hosts or [None]
     return tuple(
-        Clock(host=host, offset_s=0.0, uncertainty_s=0.0 if number == 0 else None, method="reference" if number == 0 else "assumed")
+        Clock(
+            host=host,
+            offset_s=0.0,
+            uncertainty_s=0.0 if number == 0 else None,
+            method="reference" if number == 0 else "assumed",
+        )
         for number, host in enumerate(hosts)
     )
 
@@ -378,7 +429,9 @@ def _warnings(evidence: JobEvidence, signals: Sequence[Signal], table: Identity)
     warnings = list(evidence.notes)
     conflicts = {(s.rank, s.fields["conflict_rank"]) for s in signals if "conflict_rank" in s.fields}
     for rank, told in sorted(conflicts, key=str)[:5]:
-        warnings.append(f"lines of rank {rank} call themselves rank {told}: where they were found outranks what they say")
+        warnings.append(
+            f"lines of rank {rank} call themselves rank {told}: where they were found outranks what they say"
+        )
     if table.world_size:
         missing = table.world_size - len(table.ranks)
         if missing > 0:
@@ -390,5 +443,3 @@ def _warnings(evidence: JobEvidence, signals: Sequence[Signal], table: Identity)
     if long_lines:
         warnings.append(f"{long_lines} very long lines were read at their head and tail only")
     return warnings
-
-

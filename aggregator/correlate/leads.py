@@ -8,7 +8,7 @@ from enum import IntEnum
 
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
-from aggregator.correlate.hangs import LOST_KINDS, Suspect
+from aggregator.correlate.hangs import Suspect
 from aggregator.correlate.identity import Identity, rank_in_path, same_host
 from aggregator.correlate.stories import Story
 from parsers.records import Known, Role, Signal, SourceKind, StampQuality
@@ -384,7 +384,9 @@ def _merge_same_rank(leads: list[Lead]) -> list[Lead]:
 def add_exits(leads: Sequence[Lead], stories: Mapping[int, Story]) -> None:
     """Give each lead the first report of how its rank ended, as evidence and as a bound of its time."""
     for lead in leads:
-        reports = [e for rank in lead.ranks if rank in stories for e in stories[rank].exits if e.ending is not Ending.CLEAN]
+        reports = [
+            e for rank in lead.ranks if rank in stories for e in stories[rank].exits if e.ending is not Ending.CLEAN
+        ]
         if lead.exit is None and reports:
             lead.exit = min(reports, key=lambda e: (e.ns is None, e.ns or 0))
         if lead.hi is None:

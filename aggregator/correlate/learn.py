@@ -142,9 +142,15 @@ def _own_files(evidence: JobEvidence, signals: list[Signal], table: Identity) ->
             told[source.index].add(key.rank)
     single = {index: ranks.copy().pop() for index, ranks in told.items() if len(ranks) == 1}
     introduced = {s.source for s in signals if s.role is Role.IDENTITY and s.rank_how is Known.CONTENT}
-    chosen = {index: rank for index, rank in single.items() if index in introduced and index not in table.rank_of_source}
-    if len(chosen) < 2 or len(set(chosen.values())) != len(chosen) or any(  # noqa: PLR2004 - a family of files
-        len(ranks) > 1 for index, ranks in told.items() if index in introduced
+    chosen = {
+        index: rank for index, rank in single.items() if index in introduced and index not in table.rank_of_source
+    }
+    if (
+        len(chosen) < 2
+        or len(set(chosen.values())) != len(chosen)
+        or any(  # noqa: PLR2004 - a family of files
+            len(ranks) > 1 for index, ranks in told.items() if index in introduced
+        )
     ):
         return
     for signal in signals:
@@ -236,7 +242,10 @@ def _learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) 
         for name, listed in (("te.rdzv.local_ranks", "local_ranks"), ("te.rdzv.global_ranks", "ranks")):
             if signal.signature == name:
                 rows[signal.source, name] = ints(signal.fields.get(listed) or signal.fields.get("ranks"))
-        told, local_ranks = rows.get((signal.source, "te.rdzv.global_ranks")), rows.get((signal.source, "te.rdzv.local_ranks"))
+        told, local_ranks = (
+            rows.get((signal.source, "te.rdzv.global_ranks")),
+            rows.get((signal.source, "te.rdzv.local_ranks")),
+        )
         if signal.signature == "te.rdzv.global_ranks" and told and local_ranks:
             votes[scope_of(evidence.source(signal))][told[0] - local_ranks[0]] += len(told)
             locals_seen.update(local_ranks)
@@ -251,7 +260,11 @@ def _learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) 
 def _single_node_base(evidence: JobEvidence, table: Identity, locals_seen: set[int]) -> None:
     """With one node only, local ranks are global ranks."""
     known = set(table.pid_of_rank) | set(table.host_of_rank)
-    if not locals_seen or any(base != 0 for base in table.base_of_scope.values()) or max(known, default=0) > max(locals_seen):
+    if (
+        not locals_seen
+        or any(base != 0 for base in table.base_of_scope.values())
+        or max(known, default=0) > max(locals_seen)
+    ):
         return
     scopes = {
         scope_of(source)

@@ -59,7 +59,11 @@ def failure(
     when, uncertainty, resolution = _time(lead, story)
     step = number(signal.fields.get("step")) if signal is not None else None
     ranks = decision.ranks if decision.status is not Status.UNDETERMINED else ()
-    hosts = decision.hosts or tuple(dict.fromkeys(s.host for s in lead.support if s.host)) or (tuple(known_hosts) if len(known_hosts) == 1 else ())
+    hosts = (
+        decision.hosts
+        or tuple(dict.fromkeys(s.host for s in lead.support if s.host))
+        or (tuple(known_hosts) if len(known_hosts) == 1 else ())
+    )
     return Failure(
         status=decision.status, confidence=round(decision.confidence, 3), kind=lead.kind,
         message=_message(lead), ranks=ranks, hosts=hosts, gpu=_gpu(lead),
@@ -156,9 +160,7 @@ def _phase(lead: Lead, story: Story | None, signals: Sequence[Signal]) -> str:
 def _last_phase(marks: Iterable[Signal]) -> str | None:
     phase = None
     for mark in in_order(marks):
-        if mark.role is Role.PHASE:
-            phase = mark.phase
-        elif mark.phase is not None:
+        if mark.role is Role.PHASE or mark.phase is not None:
             phase = mark.phase
         elif phase not in {None, "evaluation", "checkpoint"}:
             phase = None
@@ -235,7 +237,11 @@ def _candidates(decision: Decision) -> Iterable[Candidate]:
 
 
 def collateral(
-    blamed: Sequence[int], evidence: JobEvidence, stories: Mapping[int, Story], first: Failure | None, exits: Sequence[Exit]
+    blamed: Sequence[int],
+    evidence: JobEvidence,
+    stories: Mapping[int, Story],
+    first: Failure | None,
+    exits: Sequence[Exit],
 ) -> tuple[Collateral, ...]:
     """Every other rank and how its end follows from the first failure."""
     if first is None:
@@ -252,12 +258,21 @@ def collateral(
 
 
 def _consequence(rank: int, story: Story, evidence: JobEvidence, first: Failure) -> Collateral | None:
-    cause = f"rank {first.ranks[0]}" if len(first.ranks) == 1 else ("ranks " + ranges(first.ranks) if first.ranks else says(first.kind))
+    cause = (
+        f"rank {first.ranks[0]}"
+        if len(first.ranks) == 1
+        else ("ranks " + ranges(first.ranks) if first.ranks else says(first.kind))
+    )
     faults = story.faults
     if faults:
         signal = faults[0]
         after = ""
-        if first.time is not None and signal.ns is not None and signal.quality is StampQuality.OWN and signal.ns > first.time:
+        if (
+            first.time is not None
+            and signal.ns is not None
+            and signal.quality is StampQuality.OWN
+            and signal.ns > first.time
+        ):
             after = f" {(signal.ns - first.time) / NS:.0f} s later"
         because = _because(signal, cause) + after
         return Collateral(

@@ -13,10 +13,10 @@ _CHECKPOINT = re.compile(r"(?:save|checkpoint|ckpt|serialization|state_dict)")
 
 # (phase, pattern on "file:function"), the first that fits the innermost fitting frame; innermost frames first.
 _STACK = (
-    ("checkpoint", re.compile(r"(?:checkpoint|ckpt|torch/serialization\.py|save_pretrained|safetensors)", re.I)),
+    ("checkpoint", re.compile(r"(?:checkpoint|ckpt|torch/serialization\.py|save_pretrained|safetensors)", re.IGNORECASE)),
     ("data_loading", re.compile(
         r"(?:torch/utils/data/|collate|dataloader|/datasets?/|dataset\.py|__getitem__|load_batch|next_batch|webdataset|"
-        r"data_collator|/data\.py)", re.I)),
+        r"data_collator|/data\.py)", re.IGNORECASE)),
     ("backward", re.compile(r"(?:torch/_tensor\.py:backward|torch/autograd/|:backward$|_engine_run_backward)")),
     ("optimizer", re.compile(r"(?:torch/optim/|optimizer\.py|:(?:adamw?|sgd|_init_group|optimizer_step|clip_grad\w*)$)")),
     ("init", re.compile(

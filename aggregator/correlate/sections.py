@@ -47,7 +47,9 @@ def drop_echoes(signals: Iterable[Signal]) -> list[Signal]:
     return [
         signal
         for signal in found
-        if signal.rank is not None or signal.role not in _FAULTS or not owned.get(_print_of(signal), set()) - {signal.source}
+        if signal.rank is not None
+        or signal.role not in _FAULTS
+        or not owned.get(_print_of(signal), set()) - {signal.source}
     ]
 
 
@@ -84,7 +86,12 @@ def _completes(signal: Signal, kept: list[Signal]) -> bool:
         return False
     for other in reversed(kept[-4:]):
         near = other.source == signal.source and 0 <= signal.line - other.line <= _BLOCK_LINES
-        if near and other.role is Role.EXIT and other.signature.startswith(family) and other.signature != signal.signature:
+        if (
+            near
+            and other.role is Role.EXIT
+            and other.signature.startswith(family)
+            and other.signature != signal.signature
+        ):
             shared = other.fields.keys() & signal.fields.keys() - {"level", "logger", "tag_task"}
             if all(other.fields[name] == signal.fields[name] for name in shared):
                 other.fields.update(signal.fields)
