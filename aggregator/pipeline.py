@@ -17,9 +17,10 @@ from parsers.lexicon import default_lexicon
 from parsers.multiline import Place
 from parsers.records import Role, Signal, Source, SourceKind, Stamp, StampQuality
 from parsers.safe_pickle import DamagedDump, UnsafePickle
+from parsers.scan import Scan
 from parsers.timestamps import StampContext, read_stamp
 from parsers.torch_elastic import read_error_json
-from parsers.triage import LogTriage, Scan
+from parsers.triage import LogTriage
 
 _DATE = re.compile(rb"\b(20\d\d-[01]\d-[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d)")
 _SMALL_FILE = 256 << 20
@@ -76,7 +77,7 @@ def read_log(source: Source, reference_ns: int | None, notes: ReadNotes, files: 
 
 
 def _reference(sources: Sequence[Source]) -> int | None:
-    """An instant near the job's end: the newest full date at the heads of its files, which completes year-less stamps."""
+    """An instant near the job's end: the newest full date at the heads of its files. It completes year-less stamps."""
     newest: int | None = None
     for source in [s for s in sources if s.kind is not SourceKind.FLIGHT_RECORDER and s.real is not None][:64]:
         for match in _DATE.finditer(read_head(source, 16 << 10)):

@@ -68,7 +68,9 @@ def exception_signal(
     A chain is judged by its beginning: what was raised while handling it does not change who failed. Only where the
     beginning is of no known kind does a later link give the kind.
     """
-    role, kind, layer, phase, signature = Role.ROOT, "python_exception", "software", None, PLAIN_EXCEPTION
+    role, kind, signature = Role.ROOT, "python_exception", PLAIN_EXCEPTION
+    layer: str | None = "software"
+    phase: str | None = None
     fields: dict[str, str] = {}
     links = [f"{info.root_type}: {info.root_message}"]
     if (info.type, info.message) != (info.root_type, info.root_message):

@@ -99,7 +99,8 @@ def _prefix(raw: object) -> Prefix:
 def _message(raw: object) -> Message:
     ident, role, pattern, keywords, kind, layer, phase, unless, ends_only, origin, priority = _rows(raw)
     return Message(
-        str(ident), Role(role), str(pattern), tuple(map(str, _rows(keywords))), _text(kind), _text(layer), _text(phase),
+        str(ident), Role(str(role)), str(pattern), tuple(map(str, _rows(keywords))),
+        _text(kind), _text(layer), _text(phase),
         tuple(map(str, _rows(unless))), bool(ends_only), (), (), str(origin), int(str(priority)),
     )  # fmt: skip
 

@@ -181,9 +181,9 @@ def _samples(where: str, raw: list[dict[str, Any]]) -> tuple[Sample, ...]:
 
 def _check_keys(where: str, item: dict[str, Any], known: set[str], needed: set[str]) -> None:
     if unknown := set(item) - known:
-        raise FormatError(f"{where}: unknown key {sorted(unknown)[0]!r}; known are {', '.join(sorted(known))}")
+        raise FormatError(f"{where}: unknown key {min(unknown)!r}; known are {', '.join(sorted(known))}")
     if missing := needed - set(item):
-        raise FormatError(f"{where}: `{sorted(missing)[0]}` is missing")
+        raise FormatError(f"{where}: `{min(missing)}` is missing")
 
 
 def _one_of(where: str, key: str, value: str | None, known: frozenset[str]) -> str | None:

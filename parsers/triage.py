@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import Counter, deque
-from dataclasses import dataclass, field
-from typing import NamedTuple, cast
+from typing import cast
 
 from parsers.blocks import PLAIN_EXCEPTION, block_signals
 from parsers.lexicon import Lexicon, default_lexicon
@@ -18,6 +17,7 @@ from parsers.lineformats import Message
 from parsers.multiline import TRACEBACK_HEAD, Block, BlockAssembler, Place
 from parsers.prefixes import Origin, PrefixStripper, looks_labelled
 from parsers.records import Role, Signal, Source, Stamp, StampQuality
+from parsers.scan import Activity, Scan, StreamKey
 from parsers.timestamps import StampContext, read_stamp
 
 _ENDS = ((64 << 10, 4 << 10, 256 << 10), (256 << 10, 8 << 10, 768 << 10))
@@ -30,6 +30,7 @@ _CONTEXT_BURSTS = 32
 _KEPT_TAGS = {name: f"tag_{name}" for name in ("task", "pod", "actor", "ip", "gpu", "container")} | {
     "conflict_rank": "conflict_rank"
 }
+_MAX_BAR = 1024
 _MARKS = 12
 _MESSAGE_LINES = 4
 """An exception's message goes on for so many lines."""
@@ -41,50 +42,6 @@ def end_sizes(files: int) -> tuple[int, int]:
     """Bytes of head and tail that are parsed line by line where a job has so many files."""
     (head, tail) = (max(least, min(most, every // max(files, 1))) for most, least, every in _ENDS)
     return head, tail
-
-
-class StreamKey(NamedTuple):
-    """Which writer a line of a file is from, as far as its own tags tell. A tuple: it is made for every line."""
-
-    rank: int | None = None
-    local_rank: int | None = None
-    task: str | None = None
-    other: str | None = None
-
-
-@dataclass(slots=True)
-class Activity:
-    """What a stream was last seen doing."""
-
-    lines: int = 0
-    first: Place | None = None
-    last: Place | None = None
-    first_stamp: Stamp | None = None
-    last_stamp: Stamp | None = None
-    last_body: str = ""
-    host: str | None = None
-
-
-@dataclass(slots=True)
-class Counts:
-    """What was read, for coverage."""
-
-    bytes: int = 0
-    lines: int = 0
-    stamped: int = 0
-    long_lines: int = 0
-    undecodable: int = 0
-    repeats: int = 0
-
-
-@dataclass(slots=True)
-class Scan:
-    """The outcome for one source."""
-
-    source: Source
-    signals: list[Signal] = field(default_factory=list)
-    activity: dict[StreamKey, Activity] = field(default_factory=dict)
-    counts: Counts = field(default_factory=Counts)
 
 
 class LogTriage:
@@ -424,7 +381,7 @@ def _segments(text: str) -> list[str]:
 
 def _is_bar(part: str) -> bool:
     return (
-        len(part) < 1024
+        len(part) < _MAX_BAR
         and ("it/s" in part or "s/it" in part or "%|" in part or "?it" in part)
         and (TRACEBACK_HEAD not in part and "Error" not in part)
     )

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 from aggregator.correlate.evidence import NS
 from aggregator.correlate.exits import Ending, Exit
-from aggregator.correlate.identity import Identity, same_host
-from aggregator.correlate.leads import Lead, Tier
+from aggregator.correlate.identity import same_host
+from aggregator.correlate.leads import Lead
 from aggregator.correlate.stories import Story
 from aggregator.verdict import Status
-from parsers.records import Role, Signal, StampQuality
+from parsers.records import Signal, StampQuality
 
 UNSYNCHRONISED_NS = 20 * NS
 """How far apart two hosts' stamps must be to order them while nothing is known of their clocks."""
@@ -107,7 +107,7 @@ def external_ns(external: Signal) -> int | None:
     return external.ns if external.quality is StampQuality.OWN else None
 
 
-def choose(leads: list[Lead], table: Identity, exits: Sequence[Exit]) -> Decision:
+def choose(leads: list[Lead], exits: Sequence[Exit]) -> Decision:
     """Order fault leads of one tier: earliest, or all of them where they failed of one cause at once."""
     first = [
         lead
@@ -124,7 +124,7 @@ def choose(leads: list[Lead], table: Identity, exits: Sequence[Exit]) -> Decisio
         if len(echo) == len(first) - 1:
             return Decision(Status.IDENTIFIED, named, lost)
     if len({lead.group for lead in first}) == 1 and len(named) == len(first):
-        return _one_cause(first, lost, exits)
+        return _one_cause(first, lost)
     kinds = {lead.kind for lead in first}
     decision = Decision(Status.AMBIGUOUS, named or first, lost)
     if not named:
@@ -158,7 +158,7 @@ def _later(lead: Lead, first: Sequence[Lead]) -> str:
     return "it failed later"
 
 
-def _one_cause(first: list[Lead], lost: list[tuple[Lead, str]], exits: Sequence[Exit]) -> Decision:
+def _one_cause(first: list[Lead], lost: list[tuple[Lead, str]]) -> Decision:
     """Several ranks, one kind of fault: one event if they came together, else the first that is told apart."""
     stamped = [lead for lead in first if lead.signal is not None and lead.lo is not None and lead.hi is not None]
     if len(stamped) == len(first):
@@ -198,7 +198,7 @@ def _reported_first(leads: Sequence[Lead], exits: Sequence[Exit]) -> Lead | None
     return None
 
 
-def hang_decision(leads: list[Lead], stories: Mapping[int, Story], table: Identity) -> Decision:
+def hang_decision(leads: list[Lead]) -> Decision:
     """The strongest reading of the hang, unless another of like strength names someone else."""
     best = leads[0]
     agree = [lead for lead in leads if lead.ranks == best.ranks]
@@ -208,7 +208,6 @@ def hang_decision(leads: list[Lead], stories: Mapping[int, Story], table: Identi
     ]
     for other in agree[1:]:
         best.reasons.extend(reason for reason in other.reasons if reason not in best.reasons)
-    del stories, table
     if rivals:
         decision = Decision(Status.AMBIGUOUS, [best, *rivals], [])
         decision.would_settle.append(
@@ -218,13 +217,3 @@ def hang_decision(leads: list[Lead], stories: Mapping[int, Story], table: Identi
         return decision
     status = Status.IDENTIFIED if best.strength >= 0.6 else Status.AMBIGUOUS  # noqa: PLR2004
     return Decision(status, [best], lost, [], min(0.95, best.strength + 0.05 * (len(agree) - 1)))
-
-
-def root_roles(signals: Sequence[Signal]) -> bool:
-    """Whether any signal may have started a failure."""
-    return any(signal.role in {Role.ROOT, Role.EITHER} for signal in signals)
-
-
-def tier_of(leads: Sequence[Lead]) -> Tier | None:
-    """The surest tier among leads."""
-    return min((lead.tier for lead in leads), default=None)

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from parsers.flight_recorder import FlightDump
 from parsers.records import Signal, Skipped, Source, StampQuality
-from parsers.triage import Activity, Scan, StreamKey
+from parsers.scan import Activity, Scan, StreamKey
 
 NS = 1_000_000_000
 

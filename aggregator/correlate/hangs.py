@@ -45,7 +45,7 @@ def find_suspects(
     """Every reading of the hang, strongest first."""
     found: list[Suspect] = []
     findings = analyse_dumps(dumps, table.world_size) if dumps else []
-    findings += analyse_states(_states(signals), _members(signals, table), table.world_size)
+    findings += analyse_states(_states(signals), _members(table), table.world_size)
     for finding in findings:
         suspect = _from_finding(finding, signals)
         if suspect is not None:
@@ -144,7 +144,7 @@ def _join(known: CollectiveState, new: CollectiveState) -> CollectiveState:
     )  # fmt: skip
 
 
-def _members(signals: Sequence[Signal], table: Identity) -> dict[str, frozenset[int]]:
+def _members(table: Identity) -> dict[str, frozenset[int]]:
     if table.world_size is None:
         return {}
     return {"0": frozenset(range(table.world_size))}

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from aggregator.correlate.evidence import number
 from parsers.records import Source
-from parsers.triage import StreamKey
+from parsers.scan import StreamKey
 
 Scope = str
 """A node as far as its name is known: a host, else a folder or file that one launcher wrote."""
@@ -34,7 +34,6 @@ class Identity:
     base_of_scope: dict[Scope, int] = field(default_factory=dict)
     host_of_rank: dict[int, str] = field(default_factory=dict)
     host_of_ip: dict[str, str] = field(default_factory=dict)
-    host_of_task: dict[int, str] = field(default_factory=dict)
     rank_of_pod: dict[str, int] = field(default_factory=dict)
     rank_of_source: dict[int, int] = field(default_factory=dict)
     local_size: int | None = None

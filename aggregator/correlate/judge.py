@@ -2,38 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from aggregator.correlate import narrate
-from aggregator.correlate.decide import Decision, choose, drop_late, external_ns, hang_decision, strikes_first
-from aggregator.correlate.evidence import NS, JobEvidence
-from aggregator.correlate.exits import Ending, Exit, read_exits
-from aggregator.correlate.hangs import find_suspects
-from aggregator.correlate.identity import Identity, same_host
+from aggregator.correlate.attempt import judge_attempt
+from aggregator.correlate.evidence import JobEvidence
+from aggregator.correlate.identity import Identity
 from aggregator.correlate.leads import (
-    Lead,
     Tier,
-    add_exits,
-    attribute_homeless,
-    either_leads,
-    exit_leads,
-    fault_leads,
-    hang_leads,
-    node_leads,
 )
 from aggregator.correlate.learn import build_identity
 from aggregator.correlate.sections import drop_echoes, join_sections
-from aggregator.correlate.stories import FAULTS, Story, build_stories
 from aggregator.verdict import (
     Attempt,
     Clock,
     Coverage,
-    Failure,
     Job,
-    Outcome,
     SkippedFile,
-    Status,
     Verdict,
 )
 from parsers.records import Role, Signal
@@ -43,23 +28,13 @@ _RESTARTS = frozenset({"te.restart"})
 _FAULT_TIERS = (Tier.FAULT, Tier.CRASH)
 
 
-@dataclass(frozen=True, slots=True)
-class Judgement:
-    """One attempt, judged."""
-
-    outcome: Outcome
-    failure: Failure | None
-    stories: Mapping[int, Story]
-    exits: Sequence[Exit]
-
-
 def judge(evidence: JobEvidence) -> Verdict:
     """The verdict on a job."""
     signals = join_sections(evidence.signals())
     table = build_identity(evidence, signals)
     signals = drop_echoes(signals)
     attempts = _split_attempts(evidence, signals)
-    judged = [(index, _judge_attempt(evidence, part, table)) for index, part in attempts]
+    judged = [(index, judge_attempt(evidence, part, table)) for index, part in attempts]
     rows = []
     for index, judgement in judged:
         blamed = judgement.failure.ranks if judgement.failure is not None else ()
@@ -99,292 +74,6 @@ def _split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[
     ]
 
 
-def _judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Judgement:
-    exits = read_exits(evidence, signals, table)
-    stories, homeless = build_stories(evidence, signals, exits, table)
-    externals = [signal for signal in signals if signal.role is Role.EXTERNAL]
-    decision = _decide(evidence, signals, stories, homeless, exits, externals, table)
-    outcome = _outcome(decision, signals, stories, exits)
-    if decision is None or outcome in {Outcome.COMPLETED, Outcome.RUNNING}:
-        return Judgement(outcome, None, stories, exits)
-    if decision.external is not None:
-        hosts = table.hosts if len(table.hosts) <= 64 else ()  # noqa: PLR2004 - a list for a reader
-        failure = narrate.outside(decision, decision.external, evidence, stories, hosts)
-    else:
-        failure = narrate.failure(decision, evidence, stories, signals, table.hosts)
-    return Judgement(outcome, failure, stories, exits)
-
-
-def _decide(
-    evidence: JobEvidence, signals: Sequence[Signal], stories: Mapping[int, Story], homeless: Sequence[Signal],
-    exits: Sequence[Exit], externals: Sequence[Signal], table: Identity,
-) -> Decision | None:  # fmt: skip
-    leads = [
-        *fault_leads(stories),
-        *attribute_homeless(homeless, stories, exits, evidence, table),
-        *exit_leads(stories),
-    ]
-    _join_kernel(leads, homeless, evidence, table)
-    leads = _merge(leads)
-    add_exits(leads, stories)
-    faults = [lead for lead in leads if lead.tier in _FAULT_TIERS]
-    lost = drop_late(faults, stories)
-    external = _acting_external(externals, faults, leads, evidence)
-    if external is not None:
-        decision = Decision(Status.IDENTIFIED, [], lost, confidence=0.9, external=external)
-        decision.lost.extend((lead, "it failed after the job was being stopped") for lead in faults)
-        return decision
-    nodes = node_leads(externals, stories, table)
-    if nodes and not any(_precedes_node(lead, nodes) for lead in faults):
-        decision = Decision(Status.IDENTIFIED, nodes, lost, ["the scheduler declares the node lost"], 0.92)
-        decision.lost.extend((lead, "it lost its peers on the node that failed") for lead in faults)
-        return decision
-    lost_node = next((s for s in externals if s.kind == "node_failure"), None)
-    if lost_node is not None and not nodes and not faults:
-        return Decision(Status.IDENTIFIED, [], lost, confidence=0.8, external=lost_node)
-    if faults:
-        return _decide_faults(faults, lost, stories, exits, table)
-    dumps = evidence.dumps
-    live = {id(s) for story in stories.values() for s in story.faults} | {id(s) for s in homeless}
-    current = [s for s in signals if s.role not in FAULTS or id(s) in live]
-    suspects = find_suspects(stories, current, dumps, table)
-    hangs = hang_leads(suspects, stories)
-    waiting = any(story.symptoms or story.eithers for story in stories.values()) or any(
-        s.role is Role.SYMPTOM for s in homeless
-    )
-    if hangs and (waiting or dumps):
-        decision = hang_decision(hangs, stories, table)
-        decision.lost.extend(lost)
-        return decision
-    return _decide_weak(leads, lost, stories, homeless, table)
-
-
-def _decide_faults(
-    faults: list[Lead],
-    lost: list[tuple[Lead, str]],
-    stories: Mapping[int, Story],
-    exits: Sequence[Exit],
-    table: Identity,
-) -> Decision:
-    decision = choose(faults, table, exits)
-    decision.lost.extend(lost)
-    named = decision.ranks
-    if decision.status is Status.IDENTIFIED and not named:
-        decision.status = Status.UNDETERMINED
-        decision.confidence = 0.4
-        decision.reasons.append("the fault is certain, its rank is not told by any line, file or launcher")
-        decision.would_settle.append(
-            "torchrun --log-dir DIR --redirects 3, or srun --label, so that each line tells its rank"
-        )
-    elif decision.status is Status.IDENTIFIED and decision.confidence <= 0.5:  # noqa: PLR2004 - not set by a rule
-        decision.confidence = _confidence(decision, stories)
-    elif decision.status is Status.AMBIGUOUS:
-        decision.confidence = round(1 / max(1, len(decision.leads)), 2)
-    return decision
-
-
-def _confidence(decision: Decision, stories: Mapping[int, Story]) -> float:
-    lead = decision.leads[0]
-    base = 0.9 * min(1.0, lead.strength + 0.1) if lead.attributed else 0.93
-    if len(decision.lost) > 0:
-        base -= 0.05
-    blamed = set(decision.ranks)
-    if any(story.symptoms for rank, story in stories.items() if rank not in blamed):
-        base += 0.03
-    if lead.exit is not None and lead.exit.first:
-        base += 0.02
-    return min(0.98, base)
-
-
-def _decide_weak(
-    leads: Sequence[Lead],
-    lost: list[tuple[Lead, str]],
-    stories: Mapping[int, Story],
-    homeless: Sequence[Signal],
-    table: Identity,
-) -> Decision | None:
-    """No fault, no hang: an end without a word, undecided errors, or nothing at all."""
-    weak = [lead for lead in leads if lead.tier in {Tier.KILLED, Tier.ERROR_EXIT}]
-    if weak:
-        return _decide_silent_end(weak, lost)
-    eithers = either_leads(stories)
-    if eithers:
-        drop = drop_late(eithers, stories)
-        decision = choose(eithers, table, [])
-        decision.lost.extend([*lost, *drop])
-        decision.confidence = 0.6 if decision.status is Status.IDENTIFIED else 0.4
-        if len(decision.ranks) * 2 > len(stories) and len(stories) > 1:
-            decision.status = Status.UNDETERMINED
-        return decision
-    trouble = [s for story in stories.values() for s in story.symptoms] + [s for s in homeless if s.role in FAULTS]
-    if trouble:
-        signal = trouble[0]
-        lead = Lead(
-            (),
-            signal.kind or "unknown",
-            Tier.EITHER,
-            signal,
-            hosts=tuple(table.hosts[:1]) if len(table.hosts) == 1 else (),
-        )
-        decision = Decision(
-            Status.UNDETERMINED,
-            [lead],
-            lost,
-            ["every rank that speaks only reports waiting for others or losing them"],
-            0.5,
-        )
-        decision.would_settle.append("flight-recorder dumps of all ranks, or the logs of ranks that are missing here")
-        return decision
-    return None
-
-
-def _decide_silent_end(weak: list[Lead], lost: list[tuple[Lead, str]]) -> Decision:
-    """Processes that ended badly without a word: the first that its launcher reports, if that is an order."""
-    firsts = [lead for lead in weak if lead.exit is not None and lead.exit.first] or weak
-    earliest = _first_in_report(firsts)
-    if earliest is not None:
-        if earliest.kind == "unknown":
-            earliest.kind = "python_exception"
-        decision = Decision(
-            Status.IDENTIFIED, [earliest], lost, ["its launcher reports its end before any other"], 0.75
-        )
-        decision.lost.extend((lead, "its end was reported later") for lead in weak if lead is not earliest)
-        decision.would_settle.append("the rank's own output, or the node's kernel log")
-        return decision
-    decision = Decision(Status.AMBIGUOUS, firsts, lost, [f"{len(firsts)} processes ended together without a word"], 0.4)
-    decision.would_settle.append("the kernel log of the node (dmesg), and per-rank output files")
-    return decision
-
-
-def _first_in_report(leads: Sequence[Lead]) -> Lead | None:
-    """The lead reported first, if one is: receipt order within one file is an order, equal stamps are not."""
-    if len(leads) == 1:
-        return leads[0]
-    reports = [(lead.exit.report.source, lead.exit.report.offset, lead) for lead in leads if lead.exit is not None]
-    if len(reports) != len(leads) or not reports or len({source for source, _, _ in reports}) != 1:
-        return None
-    if not all(lead.exit is not None and lead.exit.report.signature.startswith("slurm.") for lead in leads):
-        return None
-    reports.sort(key=lambda row: row[1])
-    return reports[0][2] if reports[0][1] < reports[1][1] else None
-
-
-def _join_kernel(leads: list[Lead], homeless: Sequence[Signal], evidence: JobEvidence, table: Identity) -> None:
-    """A kernel or scheduler record of a kill on a host explains a rank there that ended without a word."""
-    for signal in homeless:
-        if signal.role is not Role.ROOT or signal.kind not in {"host_oom", "gpu_lost", "gpu_ecc", "gpu_xid"}:
-            continue
-        host = signal.host or evidence.source(signal).host
-        killed = [
-            lead for lead in leads
-            if lead.exit is not None and lead.exit.ending in {Ending.KILLED, Ending.OOM} and len(lead.ranks) == 1
-            and lead.signal is None and (host is None or not lead.hosts or any(same_host(host, other) for other in lead.hosts))
-        ]  # fmt: skip
-        oom = [lead for lead in killed if lead.exit is not None and lead.exit.ending is Ending.OOM] or killed
-        target = oom[0] if len(oom) == 1 else None
-        whole = [lead for lead in leads if not lead.ranks and lead.signal is signal]
-        if target is not None and signal.kind == "host_oom":
-            target.kind, target.tier, target.signal = "host_oom", Tier.FAULT, signal
-            target.reasons.append("the memory limit's record and the kill of this rank belong together")
-            if host and not target.hosts:
-                target.hosts = (host,)
-            for lead in whole:
-                leads.remove(lead)
-
-
-def _merge(leads: list[Lead]) -> list[Lead]:
-    """One lead a rank: a fault and a crash report of one rank are one failure."""
-    merged: dict[tuple[int, ...], Lead] = {}
-    rest = []
-    for lead in leads:
-        if not lead.ranks:
-            rest.append(lead)
-            continue
-        known = merged.get(lead.ranks)
-        if known is None or lead.tier < known.tier:
-            merged[lead.ranks] = lead
-    named = list(merged.values())
-    covered = {lead.kind for lead in named if lead.tier in _FAULT_TIERS}
-    return [*named, *(lead for lead in rest if lead.kind not in covered)]
-
-
-def _acting_external(
-    externals: Sequence[Signal], faults: Sequence[Lead], leads: Sequence[Lead], evidence: JobEvidence
-) -> Signal | None:
-    """The scheduler's or user's act that ended the job, if nothing had failed before it."""
-    acts = [s for s in externals if s.kind in {"time_limit", "preempted", "cancelled"}]
-    if not acts:
-        return None
-    order = {"time_limit": 0, "preempted": 1, "cancelled": 2}
-    acts.sort(key=lambda s: (order.get(s.kind or "", 3), external_ns(s) is None, external_ns(s) or 0))
-    act = acts[0]
-    if act.kind == "cancelled":
-        ended = [
-            lead
-            for lead in leads
-            if lead.tier in {Tier.ERROR_EXIT, Tier.KILLED}
-            and lead.exit is not None
-            and not _after_act(lead.exit.report, act)
-        ]
-        if ended or any(s.kind == "node_failure" for s in externals):
-            return None
-    for lead in faults:
-        if not strikes_first(act, lead):
-            return None
-    return act
-
-
-def _after_act(report: Signal, act: Signal) -> bool:
-    if report.source == act.source:
-        return report.offset > act.offset
-    return report.ns is None or act.ns is None or report.ns >= act.ns
-
-
-def _precedes_node(lead: Lead, nodes: Sequence[Lead]) -> bool:
-    """Whether a fault is older than the loss of a node and on none of the lost nodes' account."""
-    if lead.signal is None or lead.signal.role is not Role.ROOT:
-        return False
-    lost = [node.lo for node in nodes if node.lo is not None]
-    return not lost or lead.lo is None or lead.lo < min(lost) - NS
-
-
-def _outcome(
-    decision: Decision | None, signals: Sequence[Signal], stories: Mapping[int, Story], exits: Sequence[Exit]
-) -> Outcome:
-    bad_end = any(item.ending not in {Ending.CLEAN} for item in exits)
-    success = [s for s in signals if s.role is Role.SUCCESS]
-    clean = any(item.ending is Ending.CLEAN for item in exits) and not bad_end
-    if decision is None:
-        if bad_end:
-            return Outcome.FAILED
-        if success or clean:
-            return Outcome.COMPLETED
-        return Outcome.RUNNING if any(story.lines for story in stories.values()) or signals else Outcome.UNKNOWN
-    if decision.external is not None:
-        if success and _success_last(success, decision.external):
-            return Outcome.COMPLETED
-        return Outcome.FAILED if decision.external.kind == "node_failure" else Outcome.CANCELLED
-    if success and not bad_end and _only_noise(decision, success):
-        return Outcome.COMPLETED
-    return Outcome.FAILED
-
-
-def _success_last(success: Sequence[Signal], act: Signal) -> bool:
-    return any(s.source == act.source and s.offset > act.offset for s in success)
-
-
-def _only_noise(decision: Decision, success: Sequence[Signal]) -> bool:
-    """Whether work ended as meant after, or before, everything that looked like trouble in its file."""
-    for lead in decision.leads:
-        if lead.tier in _FAULT_TIERS and lead.signal is not None and lead.ranks:
-            own = [s for s in success if s.rank in {None, *lead.ranks} and s.source == lead.signal.source]
-            if not any(s.offset > lead.signal.offset for s in own):
-                return False
-        elif lead.signal is None:
-            return False
-    return True
-
-
 def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> Job:
     stamps = [
         s.ns for _, _, activity in evidence.activities() for s in (activity.first_stamp, activity.last_stamp)
@@ -399,13 +88,14 @@ def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> J
         else ()
     )
     return Job(
-        path=evidence.path, id=ids[0] if ids else None, world_size=table.world_size, ranks_seen=ranks, ranks_missing=missing,
+        path=evidence.path, id=ids[0] if ids else None, world_size=table.world_size,
+        ranks_seen=ranks, ranks_missing=missing,
         hosts=tuple(table.hosts), started=min(stamps, default=None), ended=max(stamps, default=None),
     )  # fmt: skip
 
 
 def _clocks(table: Identity) -> tuple[Clock, ...]:
-    hosts = table.hosts or [None]
+    hosts: list[str | None] = list(table.hosts) or [None]
     return tuple(
         Clock(
             host=host,

@@ -301,7 +301,7 @@ def _silent_enders(
     for item in exits:
         if item.rank is None or item.rank in found or item.ending not in wanted:
             continue
-        if host and item.host and not same_host(host, item.host) and host not in {"localhost"}:
+        if host and item.host and not same_host(host, item.host) and host != "localhost":
             continue
         story = stories.get(item.rank)
         if story is not None and (story.spoke_of_trouble or _told_to_stop(story)):
@@ -342,7 +342,7 @@ def _first_reported(
         return None
     rivals = [
         item for item in exits
-        if item.rank not in {None, first.rank} and item.ending in {Ending.ERROR, Ending.CRASH}
+        if item.rank is not None and item.rank != first.rank and item.ending in {Ending.ERROR, Ending.CRASH}
         and (item.rank not in stories or not stories[item.rank].spoke_of_trouble)
         and (item.ns is None or first.ns is None or item.ns <= first.ns)
     ]  # fmt: skip
@@ -357,7 +357,11 @@ def _left_over(stories: Mapping[int, Story], table: Identity) -> list[int]:
     return [
         rank for rank in range(world)
         if rank not in stories
-        or not (stories[rank].spoke_of_trouble or stories[rank].teardown or stories[rank].ended(Ending.STOPPED, Ending.CLEAN))
+        or not (
+            stories[rank].spoke_of_trouble
+            or stories[rank].teardown
+            or stories[rank].ended(Ending.STOPPED, Ending.CLEAN)
+        )
     ]  # fmt: skip
 
 

@@ -9,17 +9,21 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
-from itertools import pairwise
 
+from aggregator.correlate.bases import interpolate_pids, learn_bases, learn_pids
 from aggregator.correlate.evidence import JobEvidence, ints, number
-from aggregator.correlate.identity import Identity, Scope, bus_key, scope_of, stream_rank
+from aggregator.correlate.identity import Identity, bus_key, scope_of, stream_rank
 from parsers.records import Known, Role, Signal, Source
 
 _POD = re.compile(r"^(?P<job>.+)-(?P<role>master|launcher|worker|chief|ps|node)-(?P<index>\d+)$")
+_TELL_WORLD = frozenset({Role.IDENTITY, Role.SYMPTOM, Role.STATE, Role.PROGRESS, Role.PHASE})
+_SURE = frozenset({Known.FILE, Known.TAG, Known.PREFIX})
+_FORGED = 2
+"""Lines of another rank's tag that a file may hold and still be its own: text can be printed by anyone."""
+_FAMILY = 2
+"""Files at least that prove, by each telling another rank, that each is one rank's."""
 _GENERIC_HOSTS = frozenset({"localhost", "127.0.0.1", "localhost.localdomain"})
 _DEFAULT_GROUP = frozenset({None, "0", "default_pg"})
-_PID_GAP = 64
-"""Workers that one launcher starts one after the other have pids no further apart."""
 
 
 def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
@@ -33,12 +37,12 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     _own_files(evidence, signals, table)
     _learn(evidence, signals, table)
     learn_pods(signals, table)
-    _learn_bases(evidence, signals, table)
+    learn_bases(evidence, signals, table)
     for signal in signals:
         _derive(signal, evidence.source(signal), table)
     _learn(evidence, signals, table)
-    _learn_pids(evidence, signals, table)
-    _interpolate_pids(table)
+    learn_pids(evidence, signals, table)
+    interpolate_pids(table)
     for signal in signals:
         _derive(signal, evidence.source(signal), table)
         _set_host(signal, table)
@@ -52,26 +56,25 @@ def _trust_files(evidence: JobEvidence, table: Identity) -> None:
     for source, key, activity in evidence.activities():
         if key.rank is not None:
             tagged[source.index][key.rank] += activity.lines
-    claimed = Counter(source.rank for source in evidence.sources if source.rank is not None and source.kind == "log")
-    streams = {(s.rank, s.stream, s.path.rsplit("/", 1)[0]) for s in evidence.sources if s.rank is not None}
-    by_folder: dict[int, set[str]] = defaultdict(set)
-    for rank, _, folder in streams:
-        if rank is not None:
-            by_folder[rank].add(folder)
+    folders: dict[int, set[str]] = defaultdict(set)
     for source in evidence.sources:
-        if source.rank is None:
-            continue
-        inside = tagged[source.index]
-        others = [rank for rank in inside if rank != source.rank]
-        if len(inside) > 1 and source.layout == "rank-family":
-            continue
-        if others and source.rank not in inside and sum(inside.values()) > 2:  # noqa: PLR2004 - one line may be forged
-            shared = claimed[source.rank] > 1 and len(by_folder[source.rank]) > 1
-            if shared or source.layout == "rank-family":
-                if len(others) == 1:
-                    table.rank_of_source[source.index] = others[0]
-                continue
-        table.rank_of_source[source.index] = source.rank
+        if source.rank is not None and source.kind == "log":
+            folders[source.rank].add(source.path.rpartition("/")[0])
+    for source in evidence.sources:
+        if source.rank is not None:
+            rank = _file_rank(source, source.rank, tagged[source.index], shared=len(folders[source.rank]) > 1)
+            if rank is not None:
+                table.rank_of_source[source.index] = rank
+
+
+def _file_rank(source: Source, named: int, inside: Counter[int], *, shared: bool) -> int | None:
+    """The rank of one file: as named, as its lines say where the name is a local rank's, or unknown."""
+    if len(inside) > 1 and source.layout == "rank-family":
+        return None
+    contradicted = inside and named not in inside and inside.total() > _FORGED
+    if contradicted and (shared or source.layout == "rank-family"):
+        return next(iter(inside)) if len(inside) == 1 else None
+    return named
 
 
 def _tasks_are_ranks(evidence: JobEvidence, signals: list[Signal]) -> bool:
@@ -146,11 +149,9 @@ def _own_files(evidence: JobEvidence, signals: list[Signal], table: Identity) ->
         index: rank for index, rank in single.items() if index in introduced and index not in table.rank_of_source
     }
     if (
-        len(chosen) < 2
+        len(chosen) < _FAMILY
         or len(set(chosen.values())) != len(chosen)
-        or any(  # noqa: PLR2004 - a family of files
-            len(ranks) > 1 for index, ranks in told.items() if index in introduced
-        )
+        or any(len(ranks) > 1 for index, ranks in told.items() if index in introduced)
     ):
         return
     for signal in signals:
@@ -160,32 +161,9 @@ def _own_files(evidence: JobEvidence, signals: list[Signal], table: Identity) ->
 
 
 def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
-    worlds: Counter[int] = Counter()
+    """Take up what lines of a known rank tell of its process, GPU and host."""
     for signal in signals:
-        fields = signal.fields
-        world = number(fields.get("world_size"))
-        if world and signal.role in {Role.IDENTITY, Role.SYMPTOM, Role.STATE, Role.PROGRESS, Role.PHASE}:
-            worlds[world] += 1
-        rank = signal.rank
-        host = host_named(signal, evidence.source(signal), table)
-        if rank is None:
-            continue
-        pid = number(fields.get("pid")) if signal.role in {Role.IDENTITY, Role.EXIT} else None
-        pid = pid if pid is not None else signal.pid
-        if pid is not None and signal.signature != "dl.exit":
-            table.rank_of_pid.setdefault((host, pid), rank)
-            table.pid_of_rank.setdefault(rank, pid)
-        if "bus_id" in fields and signal.role is Role.IDENTITY:
-            table.rank_of_bus.setdefault((host, bus_key(fields["bus_id"])), rank)
-        if host and signal.rank_how is not Known.GUESS:
-            _tell_host(table, rank, host)
-        ip = fields.get("ip") or fields.get("tag_ip")
-        if ip and host:
-            table.host_of_ip.setdefault(ip, host)
-    for signal in signals:
-        ip, host = signal.fields.get("ip"), signal.host or evidence.source(signal).host
-        if ip and host and signal.role is Role.IDENTITY:
-            table.host_of_ip.setdefault(ip, host)
+        _learn_line(signal, evidence.source(signal), table)
     for source in evidence.sources:
         filed = table.rank_of_source.get(source.index)
         if filed is not None and source.host:
@@ -194,128 +172,54 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
         host, tasks = signal.fields.get("host"), ints(signal.fields.get("tasks"))
         if host and tasks and "[" not in host and "," not in host:
             for task in tasks:
-                table.host_of_task.setdefault(task, host)
                 if table.tasks_are_ranks:
                     _tell_host(table, task, host)
             table.add_host(host)
-    sure = {s.rank for s in signals if s.rank is not None and s.rank_how in {Known.FILE, Known.TAG, Known.PREFIX}}
-    floor = max(sure, default=-1)
-    worlds = Counter({size: count for size, count in worlds.items() if size > floor})
-    if worlds:
-        best = max(worlds.values())
-        table.world_size = max(size for size, count in worlds.items() if count * 4 >= best)
+    _learn_world(signals, table)
+
+
+def _learn_line(signal: Signal, source: Source, table: Identity) -> None:
+    fields, rank = signal.fields, signal.rank
+    address, place = fields.get("ip"), signal.host or source.host
+    if address and place and signal.role is Role.IDENTITY:
+        table.host_of_ip.setdefault(address, place)
+    if rank is None:
+        return
+    host = host_named(signal, source, table)
+    pid = number(fields.get("pid")) if signal.role in {Role.IDENTITY, Role.EXIT} else None
+    pid = pid if pid is not None else signal.pid
+    if pid is not None:
+        table.rank_of_pid.setdefault((host, pid), rank)
+        table.pid_of_rank.setdefault(rank, pid)
+    if "bus_id" in fields and signal.role is Role.IDENTITY:
+        table.rank_of_bus.setdefault((host, bus_key(fields["bus_id"])), rank)
+    if host and signal.rank_how is not Known.GUESS:
+        _tell_host(table, rank, host)
+    address = address or fields.get("tag_ip")
+    if address and host:
+        table.host_of_ip.setdefault(address, host)
+
+
+def _learn_world(signals: Iterable[Signal], table: Identity) -> None:
+    """The number of ranks: what most lines say that is not contradicted by a rank surely seen."""
+    worlds: Counter[int] = Counter()
+    floor = -1
+    for signal in signals:
+        world = number(signal.fields.get("world_size"))
+        if world and signal.role in _TELL_WORLD:
+            worlds[world] += 1
+        if signal.rank is not None and signal.rank_how in _SURE:
+            floor = max(floor, signal.rank)
+    possible = {size: count for size, count in worlds.items() if size > floor}
+    if possible:
+        best = max(possible.values())
+        table.world_size = max(size for size, count in possible.items() if count * 4 >= best)
 
 
 def _tell_host(table: Identity, rank: int, host: str) -> None:
     known = table.host_of_rank.get(rank)
     if known is None or (known in _GENERIC_HOSTS and host not in _GENERIC_HOSTS):
         table.host_of_rank[rank] = host
-
-
-def _learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
-    """A node's global ranks begin at some base: known from any line that tells both ranks."""
-    votes: dict[Scope, Counter[int]] = defaultdict(Counter)
-    locals_seen: set[int] = set()
-    for source, key, _ in evidence.activities():
-        local = key.local_rank if key.local_rank is not None else source.local_rank
-        if local is None:
-            continue
-        locals_seen.add(local)
-        if key.rank is not None and key.rank >= local:
-            votes[scope_of(source)][key.rank - local] += 1
-    for signal in signals:
-        source = evidence.source(signal)
-        local = number(signal.fields.get("local_rank"))
-        local = local if local is not None else signal.local_rank
-        local = local if local is not None else source.local_rank
-        if local is not None:
-            locals_seen.add(local)
-        if local is not None and signal.rank is not None and signal.rank >= local:
-            scope = scope_of(source)
-            votes[scope][signal.rank - local] += 1
-            host = signal.fields.get("host") or signal.host
-            if host:
-                votes[f"host {host}"][signal.rank - local] += 1
-    rows: dict[tuple[int, str], tuple[int, ...]] = {}
-    for signal in signals:
-        # The agent's own table of the rendezvous: the best map there is.
-        for name, listed in (("te.rdzv.local_ranks", "local_ranks"), ("te.rdzv.global_ranks", "ranks")):
-            if signal.signature == name:
-                rows[signal.source, name] = ints(signal.fields.get(listed) or signal.fields.get("ranks"))
-        told, local_ranks = (
-            rows.get((signal.source, "te.rdzv.global_ranks")),
-            rows.get((signal.source, "te.rdzv.local_ranks")),
-        )
-        if signal.signature == "te.rdzv.global_ranks" and told and local_ranks:
-            votes[scope_of(evidence.source(signal))][told[0] - local_ranks[0]] += len(told)
-            locals_seen.update(local_ranks)
-    for scope, counter in votes.items():
-        base, count = counter.most_common(1)[0]
-        if count * 2 > sum(counter.values()):
-            table.base_of_scope[scope] = base
-    table.local_size = max(locals_seen) + 1 if locals_seen else None
-    _single_node_base(evidence, table, locals_seen)
-
-
-def _single_node_base(evidence: JobEvidence, table: Identity, locals_seen: set[int]) -> None:
-    """With one node only, local ranks are global ranks."""
-    known = set(table.pid_of_rank) | set(table.host_of_rank)
-    if (
-        not locals_seen
-        or any(base != 0 for base in table.base_of_scope.values())
-        or max(known, default=0) > max(locals_seen)
-    ):
-        return
-    scopes = {
-        scope_of(source)
-        for source in evidence.sources
-        if source.local_rank is not None or any(
-            key.local_rank is not None for other, key, _ in evidence.activities() if other.index == source.index
-        )
-    }  # fmt: skip
-    whole = table.world_size is None or table.world_size <= max(locals_seen) + 1
-    if whole:
-        for scope in scopes | {scope_of(source) for source in evidence.sources}:
-            table.base_of_scope.setdefault(scope, 0)
-    if whole and table.world_size is None:
-        table.world_size = max(locals_seen) + 1 if len(locals_seen) > 1 else None
-
-
-def _learn_pids(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
-    """A launcher starts its workers in order of local rank: their pids, once all are known, tell it."""
-    by_scope: dict[Scope, set[int]] = defaultdict(set)
-    for signal in signals:
-        pid = number(signal.fields.get("pid"))
-        if pid is not None and signal.signature.startswith(("te.closing", "te.failed", "te.box", "te.unable", "dl.")):
-            by_scope[scope_of(evidence.source(signal))].add(pid)
-    for scope, pids in by_scope.items():
-        base = table.base_of_scope.get(scope)
-        ordered = sorted(pids)
-        if base is None or len(ordered) < (table.local_size or 1):
-            continue
-        if any(later - earlier > _PID_GAP for earlier, later in pairwise(ordered)):
-            continue
-        guess = {pid: base + local for local, pid in enumerate(ordered)}
-        known = {pid: table.rank_for_pid(pid, None) for pid in ordered}
-        anchored = any(rank is not None for rank in known.values()) or len(ordered) == table.world_size
-        if anchored and all(rank is None or rank == guess[pid] for pid, rank in known.items()):
-            for pid, rank in guess.items():
-                table.rank_of_pid.setdefault((None, pid), rank)
-                table.pid_of_rank.setdefault(rank, pid)
-
-
-def _interpolate_pids(table: Identity) -> None:
-    """Workers of a host whose pids and ranks rise together: a pid between two known ones has the rank between."""
-    by_host: dict[str | None, dict[int, int]] = defaultdict(dict)
-    for (host, pid), rank in table.rank_of_pid.items():
-        by_host[host][pid] = rank
-    for host, pairs in by_host.items():
-        shifts = {pid - rank for pid, rank in pairs.items()}
-        if len(pairs) < 2 or len(shifts) != 1:  # noqa: PLR2004 - a line has two points
-            continue
-        shift = shifts.pop()
-        for pid in range(min(pairs), max(pairs) + 1):
-            table.rank_of_pid.setdefault((host, pid), pid - shift)
 
 
 def _derive(signal: Signal, source: Source, table: Identity) -> None:
@@ -400,9 +304,9 @@ def learn_pods(signals: Iterable[Signal], table: Identity) -> None:
         tag = signal.fields.get("tag_pod")
         if tag and signal.rank is not None:
             told[tag].add(signal.rank)
-    for pod, ranks in told.items():
+    for name, ranks in told.items():
         if len(ranks) == 1:
-            table.rank_of_pod.setdefault(pod, *ranks)
+            table.rank_of_pod.setdefault(name, *ranks)
     if any(len(ranks) > 1 for ranks in told.values()):
         return
     pods = {pod for signal in signals if (pod := signal.fields.get("tag_pod") or signal.fields.get("pod"))}

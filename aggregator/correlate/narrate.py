@@ -16,20 +16,42 @@ from parsers.records import Role, Signal, StampQuality
 _MAX_EVIDENCE = 8
 
 _SAYS = {
-    "cuda_oom": "ran out of GPU memory", "host_oom": "ran out of host memory", "shm_exhausted": "ran out of shared memory",
-    "gpu_ecc": "uncorrectable GPU memory error", "gpu_lost": "the GPU fell off the bus", "nvlink_error": "NVLink error",
-    "gpu_xid": "GPU fault reported by the driver", "cuda_illegal_access": "illegal GPU memory access",
-    "cuda_device_assert": "assertion inside a GPU kernel", "cuda_error": "CUDA error", "ib_error": "InfiniBand error",
-    "network_error": "network connection lost", "rendezvous_failure": "rendezvous failed", "nccl_error": "NCCL error",
-    "collective_timeout": "did not arrive at a collective", "collective_mismatch": "called another collective than its peers",
-    "deadlock": "deadlock between process groups", "python_exception": "uncaught Python exception",
-    "import_error": "import failed", "segfault": "segmentation fault", "abort": "aborted by native code",
-    "killed": "killed (SIGKILL), sender unknown", "bus_error": "bus error", "dataloader_worker_died": "a DataLoader worker died",
-    "data_error": "bad data", "nan_loss": "NaN in loss or gradients", "disk_full": "disk full", "storage_io": "storage I/O error",
-    "checkpoint_corrupt": "checkpoint unreadable", "time_limit": "time limit reached", "preempted": "preempted",
-    "cancelled": "cancelled from outside", "node_failure": "node failed", "config_error": "configuration error",
+    "cuda_oom": "ran out of GPU memory",
+    "host_oom": "ran out of host memory",
+    "shm_exhausted": "ran out of shared memory",
+    "gpu_ecc": "uncorrectable GPU memory error",
+    "gpu_lost": "the GPU fell off the bus",
+    "nvlink_error": "NVLink error",
+    "gpu_xid": "GPU fault reported by the driver",
+    "cuda_illegal_access": "illegal GPU memory access",
+    "cuda_device_assert": "assertion inside a GPU kernel",
+    "cuda_error": "CUDA error",
+    "ib_error": "InfiniBand error",
+    "network_error": "network connection lost",
+    "rendezvous_failure": "rendezvous failed",
+    "nccl_error": "NCCL error",
+    "collective_timeout": "did not arrive at a collective",
+    "collective_mismatch": "called another collective than its peers",
+    "deadlock": "deadlock between process groups",
+    "python_exception": "uncaught Python exception",
+    "import_error": "import failed",
+    "segfault": "segmentation fault",
+    "abort": "aborted by native code",
+    "killed": "killed (SIGKILL), sender unknown",
+    "bus_error": "bus error",
+    "dataloader_worker_died": "a DataLoader worker died",
+    "data_error": "bad data",
+    "nan_loss": "NaN in loss or gradients",
+    "disk_full": "disk full",
+    "storage_io": "storage I/O error",
+    "checkpoint_corrupt": "checkpoint unreadable",
+    "time_limit": "time limit reached",
+    "preempted": "preempted",
+    "cancelled": "cancelled from outside",
+    "node_failure": "node failed",
+    "config_error": "configuration error",
     "unknown": "failed for an unknown reason",
-}  # fmt: skip
+}
 
 
 def says(kind: str) -> str:
@@ -42,7 +64,8 @@ def cite(evidence: JobEvidence, signal: Signal, why: str) -> Evidence:
     resolution = signal.stamp.resolution_ns if signal.stamp is not None else NS
     own = signal.quality is StampQuality.OWN
     return Evidence(
-        file=evidence.source(signal).path, line=max(1, signal.line), text=signal.text.strip() or signal.signature, why=why,
+        file=evidence.source(signal).path, line=max(1, signal.line),
+        text=signal.text.strip() or signal.signature, why=why,
         rank=signal.rank, host=signal.host, time=signal.ns if own else None, time_resolution_ns=resolution,
     )  # fmt: skip
 
@@ -90,7 +113,7 @@ def outside(
         status=decision.status, confidence=round(decision.confidence, 3), kind=kind, message=external.text.strip(),
         ranks=(), hosts=tuple(hosts), phase=phase or "unknown", layer=layer_of(kind, external.layer),
         time=when, time_uncertainty_s=1.0 if when is not None else None, step=max(steps, default=None),
-        evidence=(cite(evidence, external, says(kind)),), reasons=tuple([*decision.reasons, reason]),
+        evidence=(cite(evidence, external, says(kind)),), reasons=(*decision.reasons, reason),
         candidates=tuple(_candidates(decision)),
     )  # fmt: skip
 
@@ -227,7 +250,8 @@ def _reasons(decision: Decision, stories: Mapping[int, Story]) -> Iterable[str]:
     blamed = set(decision.ranks)
     victims = [rank for rank, story in stories.items() if rank not in blamed and story.symptoms and not story.roots]
     if victims and decision.leads:
-        yield f"the errors of rank{'s' if len(victims) > 1 else ''} {ranges(victims)} only report waiting for others or losing them"
+        plural = "s" if len(victims) > 1 else ""
+        yield f"the errors of rank{plural} {ranges(victims)} only report waiting for others or losing them"
 
 
 def _candidates(decision: Decision) -> Iterable[Candidate]:
@@ -276,7 +300,8 @@ def _consequence(rank: int, story: Story, evidence: JobEvidence, first: Failure)
             after = f" {(signal.ns - first.time) / NS:.0f} s later"
         because = _because(signal, cause) + after
         return Collateral(
-            rank=rank, kind=signal.kind or "unknown", message=signal.text.strip()[:600], because=because, host=story.host,
+            rank=rank, kind=signal.kind or "unknown", message=signal.text.strip()[:600],
+            because=because, host=story.host,
             time=signal.ns if signal.quality is StampQuality.OWN else None,
             evidence=(cite(evidence, signal, because),),
         )  # fmt: skip
@@ -284,7 +309,8 @@ def _consequence(rank: int, story: Story, evidence: JobEvidence, first: Failure)
     if item is not None:
         because = f"stopped ({item.told}) after the failure of {cause}"
         return Collateral(
-            rank=rank, kind="killed", message=item.report.text.strip()[:600], because=because, host=story.host or item.host,
+            rank=rank, kind="killed", message=item.report.text.strip()[:600],
+            because=because, host=story.host or item.host,
             time=item.ns, evidence=(cite(evidence, item.report, because),),
         )  # fmt: skip
     if story.teardown:

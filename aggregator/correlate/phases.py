@@ -13,18 +13,36 @@ _CHECKPOINT = re.compile(r"(?:save|checkpoint|ckpt|serialization|state_dict)")
 
 # (phase, pattern on "file:function"), the first that fits the innermost fitting frame; innermost frames first.
 _STACK = (
-    ("checkpoint", re.compile(r"(?:checkpoint|ckpt|torch/serialization\.py|save_pretrained|safetensors)", re.IGNORECASE)),
-    ("data_loading", re.compile(
-        r"(?:torch/utils/data/|collate|dataloader|/datasets?/|dataset\.py|__getitem__|load_batch|next_batch|webdataset|"
-        r"data_collator|/data\.py)", re.IGNORECASE)),
-    ("backward", re.compile(r"(?:torch/_tensor\.py:backward|torch/autograd/|:backward$|_engine_run_backward)")),
-    ("optimizer", re.compile(r"(?:torch/optim/|optimizer\.py|:(?:adamw?|sgd|_init_group|optimizer_step|clip_grad\w*)$)")),
-    ("init", re.compile(
-        r"(?::init_process_group$|:_new_process_group_helper|rendezvous|:from_pretrained$|:set_device$|cuda/__init__\.py:_lazy_init|"
-        r":init_distributed|:setup_distributed|:fully_shard$|:_init_device|:parse_args|argparse\.py)")),
-    ("communication", re.compile(r"(?:torch/distributed/(?:distributed_c10d|c10d_logger)|:(?:all_reduce|barrier|all_gather\w*|broadcast)$)")),
-    ("forward", re.compile(r"(?:torch/nn/|:forward$|:_call_impl$|torch/nn/functional|:compute_loss$|:training_step$)")),
-)  # fmt: skip
+    ("checkpoint", re.compile(r"checkpoint|ckpt|torch/serialization\.py|save_pretrained|safetensors", re.IGNORECASE)),
+    (
+        "data_loading",
+        re.compile(
+            r"torch/utils/data/|collate|dataloader|/datasets?/|dataset\.py|__getitem__|load_batch|next_batch|webdataset"
+            r"|data_collator|/data\.py",
+            re.IGNORECASE,
+        ),
+    ),
+    ("backward", re.compile(r"torch/_tensor\.py:backward|torch/autograd/|:backward$|_engine_run_backward")),
+    (
+        "optimizer",
+        re.compile(r"torch/optim/|optimizer\.py|:(?:adamw?|sgd|_init_group|optimizer_step|clip_grad\w*)$"),
+    ),
+    (
+        "init",
+        re.compile(
+            r":init_process_group$|:_new_process_group_helper|rendezvous|:from_pretrained$|:set_device$"
+            r"|cuda/__init__\.py:_lazy_init|:init_distributed|:setup_distributed|:fully_shard$|:_init_device"
+            r"|:parse_args|argparse\.py"
+        ),
+    ),
+    (
+        "communication",
+        re.compile(
+            r"torch/distributed/(?:distributed_c10d|c10d_logger)|:(?:all_reduce|barrier|all_gather\w*|broadcast)$"
+        ),
+    ),
+    ("forward", re.compile(r"torch/nn/|:forward$|:_call_impl$|torch/nn/functional|:compute_loss$|:training_step$")),
+)
 
 _KIND_PHASE = {
     "dataloader_worker_died": "data_loading", "shm_exhausted": "data_loading", "import_error": "init",
@@ -62,7 +80,7 @@ def phase_of_stack(exception: ExceptionInfo | None) -> str | None:
     frames = (*exception.outer_frames, *exception.frames)
     own = user_frames(frames)
     inner = _innermost(frames)
-    if inner in {"checkpoint"} or any(_CHECKPOINT.search(frame.function) for frame in own[-3:]):
+    if inner == "checkpoint" or any(_CHECKPOINT.search(frame.function) for frame in own[-3:]):
         return "checkpoint"
     if any(_EVALUATION.search(frame.function.lower()) for frame in own) or any(
         re.search(r"(?:evaluation_loop|prediction_step|_run_evaluate|validation_step|run_validation)", frame.function)

@@ -1,0 +1,115 @@
+"""What follows from the order in which launchers start their workers: ranks of a node from its base, and from pids."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterator
+from itertools import pairwise
+
+from aggregator.correlate.evidence import JobEvidence, ints, number
+from aggregator.correlate.identity import Identity, Scope, scope_of
+from parsers.records import Signal
+
+_PID_GAP = 64
+"""Workers that one launcher starts one after the other have pids no further apart."""
+
+
+def learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
+    """A node's global ranks begin at some base: known from any line that tells both ranks."""
+    votes: dict[Scope, Counter[int]] = defaultdict(Counter)
+    locals_seen: set[int] = set()
+    for source, key, _ in evidence.activities():
+        local = key.local_rank if key.local_rank is not None else source.local_rank
+        if local is None:
+            continue
+        locals_seen.add(local)
+        if key.rank is not None and key.rank >= local:
+            votes[scope_of(source)][key.rank - local] += 1
+    for signal in signals:
+        source = evidence.source(signal)
+        local = number(signal.fields.get("local_rank"))
+        local = local if local is not None else signal.local_rank
+        local = local if local is not None else source.local_rank
+        if local is not None:
+            locals_seen.add(local)
+        if local is not None and signal.rank is not None and signal.rank >= local:
+            scope = scope_of(source)
+            votes[scope][signal.rank - local] += 1
+            host = signal.fields.get("host") or signal.host
+            if host:
+                votes[f"host {host}"][signal.rank - local] += 1
+    for scope, base, local_ranks in _rendezvous_tables(evidence, signals):
+        votes[scope][base] += len(local_ranks)
+        locals_seen.update(local_ranks)
+    for scope, counter in votes.items():
+        base, count = counter.most_common(1)[0]
+        if count * 2 > sum(counter.values()):
+            table.base_of_scope[scope] = base
+    table.local_size = max(locals_seen) + 1 if locals_seen else None
+    _single_node_base(evidence, table, locals_seen)
+
+
+def _rendezvous_tables(evidence: JobEvidence, signals: list[Signal]) -> Iterator[tuple[Scope, int, tuple[int, ...]]]:
+    """The agents' own tables of a rendezvous, the best map there is: node, its first rank, its local ranks."""
+    local_ranks: dict[int, tuple[int, ...]] = {}
+    for signal in signals:
+        listed = ints(signal.fields.get("local_ranks") or signal.fields.get("ranks"))
+        if signal.signature == "te.rdzv.local_ranks":
+            local_ranks[signal.source] = listed
+        elif signal.signature == "te.rdzv.global_ranks" and listed and local_ranks.get(signal.source):
+            known = local_ranks[signal.source]
+            yield scope_of(evidence.source(signal)), listed[0] - known[0], known
+
+
+def _single_node_base(evidence: JobEvidence, table: Identity, locals_seen: set[int]) -> None:
+    """With one node only, local ranks are global ranks."""
+    known = set(table.pid_of_rank) | set(table.host_of_rank)
+    if (
+        not locals_seen
+        or any(base != 0 for base in table.base_of_scope.values())
+        or max(known, default=0) > max(locals_seen)
+    ):
+        return
+    whole = table.world_size is None or table.world_size <= max(locals_seen) + 1
+    if whole:
+        for scope in {scope_of(source) for source in evidence.sources}:
+            table.base_of_scope.setdefault(scope, 0)
+    if whole and table.world_size is None:
+        table.world_size = max(locals_seen) + 1 if len(locals_seen) > 1 else None
+
+
+def learn_pids(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
+    """A launcher starts its workers in order of local rank: their pids, once all are known, tell it."""
+    by_scope: dict[Scope, set[int]] = defaultdict(set)
+    for signal in signals:
+        pid = number(signal.fields.get("pid"))
+        if pid is not None and signal.signature.startswith(("te.closing", "te.failed", "te.box", "te.unable", "dl.")):
+            by_scope[scope_of(evidence.source(signal))].add(pid)
+    for scope, pids in by_scope.items():
+        base = table.base_of_scope.get(scope)
+        ordered = sorted(pids)
+        if base is None or len(ordered) < (table.local_size or 1):
+            continue
+        if any(later - earlier > _PID_GAP for earlier, later in pairwise(ordered)):
+            continue
+        guess = {pid: base + local for local, pid in enumerate(ordered)}
+        known = {pid: table.rank_for_pid(pid, None) for pid in ordered}
+        anchored = any(rank is not None for rank in known.values()) or len(ordered) == table.world_size
+        if anchored and all(rank is None or rank == guess[pid] for pid, rank in known.items()):
+            for pid, rank in guess.items():
+                table.rank_of_pid.setdefault((None, pid), rank)
+                table.pid_of_rank.setdefault(rank, pid)
+
+
+def interpolate_pids(table: Identity) -> None:
+    """Workers of a host whose pids and ranks rise together: a pid between two known ones has the rank between."""
+    by_host: dict[str | None, dict[int, int]] = defaultdict(dict)
+    for (host, pid), rank in table.rank_of_pid.items():
+        by_host[host][pid] = rank
+    for host, pairs in by_host.items():
+        shifts = {pid - rank for pid, rank in pairs.items()}
+        if len(pairs) < 2 or len(shifts) != 1:  # noqa: PLR2004 - a line has two points
+            continue
+        shift = shifts.pop()
+        for pid in range(min(pairs), max(pairs) + 1):
+            table.rank_of_pid.setdefault((host, pid), pid - shift)
