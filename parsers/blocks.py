@@ -39,6 +39,11 @@ _BOX_RANK = re.compile(r"^(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 _BOX_EXIT = re.compile(r"^(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _RAY_PROCESS = re.compile(r"ray::\S{1,200} \(pid=(?P<pid>\d+), ip=(?P<ip>[0-9a-fA-F.:]+)")
 _SPAWNED = re.compile(r"^-- Process (?P<index>\d{1,5}) terminated with the following error")
+_FRAME_KINDS = (
+    (re.compile(r"torch/serialization\.py:_?(?:legacy_)?load$|safetensors/.*:(?:load_file|safe_open)$"), "checkpoint_corrupt"),
+    (re.compile(r":load_state_dict$|dcp/.*:load$|checkpoint/state_dict_loader\.py"), "checkpoint_corrupt"),
+)
+"""Reading a checkpoint fails in many ways; where it failed says what it was."""
 _EXCEPTION_HEAD = re.compile(r"^\s*(?P<type>[A-Za-z_][\w.]*)(?:: |:$|$)")
 
 
@@ -93,6 +98,8 @@ def exception_signal(
         fields["worker"] = "1"
         if kind == "python_exception" and role is Role.ROOT:
             kind = "data_error"
+    elif kind == "python_exception" and role is Role.ROOT:
+        kind = _kind_of_stack(info) or kind
     if lead.startswith(_SHUTDOWN_LEADS):
         role = Role.CONTEXT
     elif _THREAD_LEAD.match(lead):
@@ -115,6 +122,15 @@ def exception_signal(
         fields=fields,
         exception=info,
     )
+
+
+def _kind_of_stack(info: ExceptionInfo) -> str | None:
+    """What the innermost library frame was about, where an exception of a general type says no more."""
+    for frame in reversed(info.frames):
+        for pattern, kind in _FRAME_KINDS:
+            if pattern.search(f"{frame.file}:{frame.function}"):
+                return kind
+    return None
 
 
 def _judged(hits: list[tuple[Message, dict[str, str]]], link: str) -> tuple[Message, dict[str, str]] | None:

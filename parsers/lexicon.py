@@ -28,6 +28,11 @@ class Lexicon:
         self._keywords = list(by_keyword)
         self._messages_of = [by_keyword[keyword] for keyword in self._keywords]
         self._index = KeywordIndex(self._keywords)
+        self._rare = {
+            number
+            for number, messages in enumerate(self._messages_of)
+            if not all(self.messages[message].ends_only for message in messages)
+        }
         self.prefixes = PrefixRules(self.formats)
 
     @cached_property
@@ -48,6 +53,17 @@ class Lexicon:
             return []
         numbers = sorted({number for index in found for number in self._messages_of[index]})
         return [self.messages[number] for number in numbers]
+
+    def scanned(self, text: str) -> frozenset[int]:
+        """Numbers of the literals in `text` that whole files are scanned for; blocks' literals are counted below 0."""
+        found = self._index.found(text) & self._rare
+        blocks = {-1 - number for number, literal in enumerate(_BLOCK_LITERALS) if literal in text}
+        return frozenset(found | blocks)
+
+    @staticmethod
+    def begins_block(scanned: frozenset[int]) -> bool:
+        """Whether a block may begin where `scanned` gave this."""
+        return any(number < 0 for number in scanned)
 
     def may_be_fault(self, text: str) -> bool:
         """Whether `text` may hold a fault, an end or an act from outside, or begin a block that tells one."""

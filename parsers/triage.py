@@ -8,34 +8,30 @@ anywhere; the result does not depend on where.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections import Counter, deque
+from collections import deque
 from typing import cast
 
 from parsers.blocks import PLAIN_EXCEPTION, block_signals
 from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import Message
-from parsers.multiline import TRACEBACK_HEAD, Block, BlockAssembler, Place
+from parsers.multiline import Block, BlockAssembler, Place
 from parsers.prefixes import Origin, PrefixStripper, looks_labelled
 from parsers.records import Role, Signal, Source, Stamp, StampQuality
 from parsers.scan import Activity, Scan, StreamKey
+from parsers.skim import MAX_LINE, Repeats, context_start, long_lines, shortened, visible
 from parsers.timestamps import StampContext, read_stamp
 
 _ENDS = ((64 << 10, 4 << 10, 256 << 10), (256 << 10, 8 << 10, 768 << 10))
 """Head and tail of a file that are parsed line by line: at most, at least, and of all files of a job together."""
-MAX_LINE = 64 << 10
-"""Bytes of a line that are looked at: the first and last half of this."""
 _LABEL_SAMPLE = 32 << 10
-_CONTEXT_BYTES = 4 << 10
-_CONTEXT_BURSTS = 32
+_BELOW = 8
+"""Lines parsed below a signal without a time of its own, to find one that bounds it."""
 _KEPT_TAGS = {name: f"tag_{name}" for name in ("task", "pod", "actor", "ip", "gpu", "container")} | {
     "conflict_rank": "conflict_rank"
 }
-_MAX_BAR = 1024
 _MARKS = 12
 _MESSAGE_LINES = 4
 """An exception's message goes on for so many lines."""
-_REPEATS = 48
-"""How many hits of one keyword set behind one line head are parsed; the rest are counted."""
 
 
 def end_sizes(files: int) -> tuple[int, int]:
@@ -65,18 +61,19 @@ class LogTriage:
         self._stripper: PrefixStripper | None = None
         self._assembler = BlockAssembler(lambda key: self._last_stamp.get(cast("StreamKey", key)) or self._file_stamp)
         self._pending = b""
+        self._scanned = 0
+        self._dropped = 0
         self._offset = 0
         self._line = 1
         self._head_left, self._tail = end_sizes(files)
-        self._bursts = 0
-        self._parsed_to = 0
-        self._seen: Counter[bytes] = Counter()
+        self._below = 0
+        self._repeats = Repeats(self._lexicon)
         self._last_stamp: dict[StreamKey, Stamp] = {}
         self._file_stamp: Stamp | None = None
         self._unstamped: list[Signal] = []
         self._open_ended: list[Signal] = []
         self._likely: dict[StreamKey, Message] = {}
-        self._trail: tuple[list[int], list[int]] = ([], [])
+        self._trail: tuple[list[int], list[Stamp]] = ([], [])
         self._plain: dict[StreamKey, tuple[Signal, int]] = {}
         self._marks: dict[tuple[StreamKey, str], deque[Signal]] = {}
 
@@ -86,23 +83,25 @@ class LogTriage:
         return self.scan.signals
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the file; they may end anywhere."""
+        """Take the next bytes of the file; they may end anywhere.
+
+        Of `_pending` the first `_scanned` bytes have been searched and not parsed: they are the context of what
+        follows. `_offset` and `_line` tell where `_pending` begins.
+        """
         self.scan.counts.bytes += len(chunk)
         data = self._pending + chunk if self._pending else chunk
         keep = len(data) - self._tail
-        if keep <= 0:
-            self._pending = data
-            return
-        end = data.rfind(b"\n", 0, keep) + 1
+        begun = self._stripper is not None or len(data) >= _LABEL_SAMPLE
+        end = data.rfind(b"\n", self._scanned, keep) + 1 if keep > self._scanned and begun else 0
         if end == 0:
             self._pending = self._bounded(data)
             return
         self._advance(data, end)
-        self._pending = data[end:]
 
     def finish(self) -> Scan:
         """The file has ended: its tail is read line by line, open blocks are closed."""
         data, self._pending = self._pending, b""
+        self.scan.counts.long_lines += long_lines(data, self._scanned, len(data))
         self._lines(data, 0, len(data))
         self.scan.counts.lines = self._line - 1
         for block in self._assembler.finish():
@@ -115,26 +114,34 @@ class LogTriage:
 
     def _bounded(self, data: bytes) -> bytes:
         """A line that does not end: keep its head and what may become the tail, drop the middle."""
-        limit = 4 * max(self._tail, MAX_LINE)
-        if len(data) <= limit:
+        half = 2 * max(self._tail, MAX_LINE)
+        dropped = len(data) - self._scanned - 2 * half
+        if dropped <= 0:
             return data
-        half = limit // 2
-        self.scan.counts.long_lines += 1
-        dropped = len(data) - 2 * half
-        self._offset += dropped  # offsets behind the cut stay right; the cut line's own offset moves
-        return data[:half] + data[-half:]
+        self._dropped += dropped
+        return data[: self._scanned + half] + data[-half:]
+
+    def _at(self, position: int) -> int:
+        """The offset in the file of a line that begins at a position of what is pending."""
+        return self._offset + position + (self._dropped if position > self._scanned else 0)
 
     def _advance(self, data: bytes, end: int) -> None:
-        start = 0
+        """Deal with data[:end], which ends with a line; what follows stays pending."""
+        start = self._scanned
+        cursor = 0
         if self._head_left > 0:
-            stop = data.find(b"\n", min(self._head_left, end) - 1) + 1 or end
-            stop = min(stop, end)
-            self._head_left -= stop
-            self._lines(data, 0, stop)
-            start = stop
+            stop = data.find(b"\n", min(start + self._head_left, end) - 1) + 1
+            self._head_left -= stop - start
+            self._lines(data, start, stop)
+            cursor = start = stop
+        self.scan.counts.long_lines += long_lines(data, self._scanned, end)
         if start < end:
-            self._middle(data, start, end)
-        self._offset += end
+            cursor = self._middle(data, cursor, start, end)
+        kept = context_start(data, cursor, end)
+        self._line += data.count(b"\n", cursor, kept)
+        self._offset, self._dropped = self._at(kept), 0
+        self._scanned = end - kept
+        self._pending = data[kept:]
 
     def _begin(self, data: bytes) -> PrefixStripper:
         """The stripper that fits the file, decided on its first lines."""
@@ -149,60 +156,65 @@ class LogTriage:
         while position < end:
             stop = data.find(b"\n", position, end)
             stop = end if stop < 0 else stop
-            self._one(data[position:stop], self._offset + position)
+            self._one(data[position:stop], self._at(position))
             position = stop + 1
 
-    def _middle(self, data: bytes, start: int, end: int) -> None:
-        cursor = start
-        view = data[start:end]
-        for hit in self._lexicon.finder.positions(view):
+    def _middle(self, data: bytes, cursor: int, start: int, end: int) -> int:
+        """Parse what the literals hit in data[start:end], all whole lines; tells up to where lines are parsed.
+
+        `_line` is the number of the line at the cursor, before and after; lines between the cursor and `start` may
+        still be parsed as context.
+        """
+        if self._assembler.busy or self._below:
+            cursor = self._follow(data, start, end)
+        skip = max(cursor, start)
+        for hit in self._lexicon.finder.positions(data[start:end]):
             position = start + hit
-            if position < cursor:
+            if position < skip:
                 continue
-            line_start = data.rfind(b"\n", cursor, position) + 1 or cursor
+            line_start = data.rfind(b"\n", skip, position) + 1 or skip
             line_end = data.find(b"\n", position, end)
-            line_end = end if line_end < 0 else line_end
-            if not self._wanted(data[line_start:line_end]):
+            if min(position - line_start, line_end - position - 1) >= MAX_LINE // 2:
+                continue  # in the part of a long line that is not looked at
+            skip = line_end + 1
+            if not self._repeats.wanted(data, line_start, line_end):
+                self.scan.counts.repeats += 1
                 continue
-            self._skip_to(data, cursor, line_start, data[line_start:line_end])
-            self._one(data[line_start:line_end], self._offset + line_start)
+            self._skip_to(data, cursor, line_start, line_end)
+            self._one(data[line_start:line_end], self._at(line_start))
+            self._below = _BELOW
+            cursor = skip = self._follow(data, line_end + 1, end)
+        return cursor
+
+    def _follow(self, data: bytes, cursor: int, end: int) -> int:
+        """Parse on while a block is open, or a stamp is looked for."""
+        while cursor < end:
+            if not self._assembler.busy:
+                if not self._open_ended and not self._unstamped:
+                    self._below = 0
+                if self._below == 0:
+                    break
+                self._below -= 1
+            line_end = data.find(b"\n", cursor, end)
+            self._one(data[cursor:line_end], self._at(cursor))
             cursor = line_end + 1
-            while self._assembler.busy and cursor < end:
-                line_end = data.find(b"\n", cursor, end)
-                line_end = end if line_end < 0 else line_end
-                self._one(data[cursor:line_end], self._offset + cursor)
-                cursor = line_end + 1
-        self._line += data.count(b"\n", cursor, end)
+        return cursor
 
-    def _wanted(self, raw: bytes) -> bool:
-        """Whether a hit line is to be parsed: repeats of a loud message are only counted."""
-        key = raw[:16]
-        self._seen[key] += 1
-        if self._seen[key] > _REPEATS and not self._assembler.busy:
-            self.scan.counts.repeats += 1
-            return False
-        return True
-
-    def _skip_to(self, data: bytes, cursor: int, line_start: int, raw: bytes) -> None:
+    def _skip_to(self, data: bytes, cursor: int, line_start: int, line_end: int) -> None:
         """Go to a line; before a fault, parse some lines above it, for its stamp and phase."""
         context = line_start
-        if line_start > cursor and self._bursts < _CONTEXT_BURSTS and self._lexicon.may_be_fault(self._decode(raw)):
-            self._bursts += 1
-            context = cursor
-            if line_start - cursor > _CONTEXT_BYTES:
-                context = data.rfind(b"\n", cursor, line_start - _CONTEXT_BYTES) + 1 or cursor
+        if line_start > cursor and self._repeats.context(data, line_start, line_end):
+            context = context_start(data, cursor, line_start)
         self._line += data.count(b"\n", cursor, context)
         self._lines(data, context, line_start)
 
     def _one(self, raw: bytes, offset: int) -> None:
-        if len(raw) > MAX_LINE:
-            self.scan.counts.long_lines += 1
-            raw = raw[: MAX_LINE // 2] + b" ... " + raw[-MAX_LINE // 2 :]
+        raw = shortened(raw)
         place = Place(self._line, offset)
         self._line += 1
         text = self._decode(raw)
         if "\r" in text:
-            for segment in _segments(text):
+            for segment in visible(text):
                 self._segment(segment, place)
         else:
             self._segment(text, place)
@@ -268,7 +280,7 @@ class LogTriage:
             self.scan.counts.stamped += 1
             if not origin.stamp.boot:
                 self._trail[0].append(place.offset)
-                self._trail[1].append(origin.stamp.ns)
+                self._trail[1].append(origin.stamp)
             self._last_stamp[key] = self._file_stamp = origin.stamp
             activity.last_stamp = origin.stamp
             if activity.first_stamp is None:
@@ -363,25 +375,16 @@ class LogTriage:
 
     def _stamp_block(self, signal: Signal, block: Block) -> None:
         """A block is filed when it has ended, perhaps long after: its time is that of its own place in the file."""
-        if signal.quality is StampQuality.OWN or not isinstance(block.mark, Stamp):
+        if signal.quality is StampQuality.OWN:
             return
-        signal.stamp, signal.quality = block.mark, StampQuality.INHERITED
-        offsets, moments = self._trail
+        offsets, stamps = self._trail
         after = bisect_right(offsets, block.places[-1].offset)
-        if after < len(moments):
-            signal.until_ns = moments[after]
-
-
-def _segments(text: str) -> list[str]:
-    """The parts of a line that carriage returns leave visible: every part but superseded progress bars."""
-    parts = [part for part in text.split("\r") if part]
-    last = len(parts) - 1
-    return [part for number, part in enumerate(parts) if number == last or not _is_bar(part)]
-
-
-def _is_bar(part: str) -> bool:
-    return (
-        len(part) < _MAX_BAR
-        and ("it/s" in part or "s/it" in part or "%|" in part or "?it" in part)
-        and (TRACEBACK_HEAD not in part and "Error" not in part)
-    )
+        if isinstance(block.mark, Stamp):
+            signal.stamp, signal.quality = block.mark, StampQuality.INHERITED
+        if after < len(stamps):  # a line of another stream has bounded it already
+            signal.until_ns = stamps[after].ns
+            if not isinstance(block.mark, Stamp):
+                signal.stamp, signal.quality = stamps[after], StampQuality.BOUNDED
+            for waiting in (self._open_ended, self._unstamped):
+                if waiting and waiting[-1] is signal:
+                    waiting.pop()

@@ -30,8 +30,6 @@ from aggregator.verdict import (
 )
 from parsers.records import Role, Signal
 
-_RESTARTS = frozenset({"te.restart"})
-"""After these lines of a launcher the next incarnation runs."""
 _FAULT_TIERS = (Tier.FAULT, Tier.CRASH)
 
 
@@ -310,7 +308,7 @@ def _outcome(
         return Outcome.FAILED if decision.external.kind == "node_failure" else Outcome.CANCELLED
     if success and not bad_end and _only_noise(decision, success):
         return Outcome.COMPLETED
-    stopped = bad_end or any(s.role in {Role.TEARDOWN, Role.ROOT} for s in signals)
+    stopped = bad_end or any(s.role in {Role.TEARDOWN, Role.ROOT} or s.exception is not None for s in signals)
     waits = all(lead.tier is Tier.HANG for lead in decision.leads)
     return Outcome.HUNG if waits and not stopped else Outcome.FAILED
 

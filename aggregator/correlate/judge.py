@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aggregator.correlate import narrate
 from aggregator.correlate.attempt import judge_attempt
-from aggregator.correlate.evidence import JobEvidence
+from aggregator.correlate.evidence import JobEvidence, number
 from aggregator.correlate.identity import Identity
 from aggregator.correlate.leads import (
     Tier,
@@ -24,7 +24,6 @@ from aggregator.verdict import (
 from parsers.records import Role, Signal
 
 _RESTARTS = frozenset({"te.restart"})
-"""After these lines of a launcher the next incarnation runs."""
 _FAULT_TIERS = (Tier.FAULT, Tier.CRASH)
 
 
@@ -52,10 +51,7 @@ def _split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[
     """Signals by incarnation: folders tell it, and restart lines inside a file."""
     folders = {source.attempt for source in evidence.sources if source.attempt is not None}
     newest = max(folders, default=0)
-    restarts: dict[int, list[Signal]] = {}
-    for signal in signals:
-        if signal.signature in _RESTARTS:
-            restarts.setdefault(signal.source, []).append(signal)
+    restarts = _restarts(signals)
     parts: dict[int, list[Signal]] = {}
     for signal in signals:
         source = evidence.source(signal)
@@ -72,6 +68,38 @@ def _split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[
         (index, part if index == final else [*part, *(s for s in shared if s not in part)])
         for index, part in sorted(parts.items())
     ]
+
+
+def _restarts(signals: Sequence[Signal]) -> dict[int, list[Signal]]:
+    """By source, the lines after which the next incarnation runs.
+
+    An agent tells of a restart at level INFO, mostly hidden; what it always prints is the end of the last one. That
+    is a restart where processes introduce themselves anew below it, or count their steps anew.
+    """
+    told: dict[int, list[Signal]] = {}
+    ends: dict[int, list[Signal]] = {}
+    begun: dict[int, int] = {}
+    steps: dict[tuple[int, int | None, str], int] = {}
+    for signal in signals:
+        if signal.signature in _RESTARTS:
+            told.setdefault(signal.source, []).append(signal)
+        elif signal.signature == "te.failed":
+            ends.setdefault(signal.source, []).append(signal)
+        elif signal.role is Role.IDENTITY or (signal.role is Role.PHASE and signal.phase == "init"):
+            begun[signal.source] = signal.offset
+        elif signal.role is Role.PROGRESS:
+            step = number(signal.fields.get("step"))
+            writer = (signal.source, signal.rank, signal.signature)
+            if step is not None and step < steps.get(writer, -1):
+                begun[signal.source] = signal.offset
+            elif step is not None:
+                steps[writer] = step
+    for source, marks in ends.items():
+        if source not in told:
+            found = [mark for mark in marks if mark.offset < begun.get(source, 0)]
+            if found:
+                told[source] = found
+    return told
 
 
 def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> Job:

@@ -112,13 +112,17 @@ def fault_leads(stories: Mapping[int, Story]) -> list[Lead]:
 def exit_leads(stories: Mapping[int, Story]) -> list[Lead]:
     """Ranks with no fault of their own whose end speaks for itself."""
     leads = []
+    told_to_stop = {rank for rank, story in stories.items() if _told_to_stop(story)}
     for story in stories.values():
         if story.roots:
             continue
         item = next((e for e in story.exits if e.ending not in {Ending.CLEAN, Ending.STOPPED}), None)
+        tier = _exit_tier(story, item) if item is not None else None
+        if item is None:
+            item = _stopped_alone(story, told_to_stop)
+            tier = Tier.KILLED if item is not None else None
         if item is None:
             continue
-        tier = _exit_tier(story, item)
         if tier is None:
             continue
         lead = Lead((story.rank,), item.kind, tier, None, item)
@@ -129,6 +133,13 @@ def exit_leads(stories: Mapping[int, Story]) -> list[Lead]:
         lead.hosts = (host,) if host else ()
         leads.append(lead)
     return leads
+
+
+def _stopped_alone(story: Story, told_to_stop: set[int]) -> Exit | None:
+    """A SIGTERM that no launcher sent: the launcher saw this end first, and then stopped the others by pid."""
+    if story.rank in told_to_stop or not told_to_stop or story.symptoms:
+        return None
+    return next((e for e in story.exits if e.ending is Ending.STOPPED and e.first), None)
 
 
 def _exit_tier(story: Story, item: Exit) -> Tier | None:
@@ -257,8 +268,10 @@ def _cluster_lead(
             lead.attributed = "the launcher noticed that rank's end first"
             lead.strength = 0.75
         else:
-            left = _left_over(stories, table)
-            lead = _homeless_lead(signals, tuple(left) if len(left) == 1 and count == 1 else (), stories)
+            # What a scheduler or kernel prints of a host is no process's own word: nobody is left over for it.
+            own_word = all(s.exception is not None or s.kind in {"abort", "segfault", "bus_error"} for s in signals)
+            left = _left_over(stories, table) if own_word and count == 1 else []
+            lead = _homeless_lead(signals, tuple(left) if len(left) == 1 else (), stories)
             lead.attributed = "every other rank's errors are accounted for" if lead.ranks else ""
             lead.strength = 0.7
     if not lead.hosts and host:
@@ -354,6 +367,9 @@ def _left_over(stories: Mapping[int, Story], table: Identity) -> list[int]:
     world = table.world_size
     if world is None:
         return []
+    mute = [rank for rank in range(world) if rank not in stories or not stories[rank].spoke_of_trouble]
+    if len(mute) == 1:
+        return mute  # every other rank printed an error of its own
     return [
         rank for rank in range(world)
         if rank not in stories

@@ -166,7 +166,7 @@ def rank_of(name: str, path: str, line: str) -> int | None:
 def host_of(name: str, path: str, line: str) -> str | None:
     """The host whose clock stamped the line; None in runs of one host."""
     if name == "two-node-segfault":
-        return path.split("/")[0]
+        return path.split("/", maxsplit=1)[0]
     if name == "slurm-node-failure":
         found = re.search(r"(tx-.)\.\d+\.log$", path)
         return found[1] if found else "tx-a"

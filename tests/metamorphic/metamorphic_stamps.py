@@ -9,12 +9,12 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 YEAR = 2026
-_MONTHS = "Jan Feb Mar Apr May Jun Jul Aug Sep Oct Nov Dec".split()
+_MONTHS = ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"]
 _ISO = r"(?P<iso>20\d\d-\d\d-\d\d[T _]\d\d:\d\d:\d\d)(?P<iso_frac>[.,]\d{1,9})?"
 _GLOG = r"(?P<level>\b[IWEF])(?P<md>\d{3,4})(?P<gap> )(?P<hms>\d\d:\d\d:\d\d)(?P<frac>\.\d{6,9})"
 _KERNEL = r"(?P<kday>[A-Z][a-z]{2}) (?P<kmon>[A-Z][a-z]{2}) (?P<kd>[ \d]\d) (?P<khms>\d\d:\d\d:\d\d) (?P<ky>20\d\d)"
 _EVENT = r"(?P<eday>[A-Z][a-z]{2}), (?P<ed>\d\d) (?P<emon>[A-Z][a-z]{2}) (?P<ey>20\d\d) (?P<ehms>\d\d:\d\d:\d\d)"
-STAMP = re.compile("|".join((_ISO, _GLOG, _KERNEL, _EVENT)))
+STAMP = re.compile(f"{_ISO}|{_GLOG}|{_KERNEL}|{_EVENT}")
 _C10_DIGITS = 10
 """Length of a dot and nine digits: c10's, which are not the fraction of its second."""
 

@@ -1,0 +1,158 @@
+"""What of a large file is worth a look: which lines, and what of each.
+
+A loud writer must cost little and hide no other; a line of gigabytes must cost no more than its ends.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import TYPE_CHECKING
+
+from parsers.multiline import TRACEBACK_HEAD
+
+if TYPE_CHECKING:
+    from parsers.lexicon import Lexicon
+
+MAX_LINE = 64 << 10
+"""Bytes of a line that are looked at: the first and last half of this."""
+LOOK_ABOVE = 4 << 10
+"""Bytes above a fault that are parsed with it."""
+LOOK_BELOW = 4 << 10
+"""Bytes below a line that may be looked at; whoever calls has them at hand."""
+_REPEATS = 48
+"""How many hits of one keyword set behind one line head are parsed; the rest are counted."""
+_ALIKE = 4
+"""How many blocks of one keyword set, line head and exception line are parsed beyond that."""
+_MANY = 50_000
+_FEW = 2
+"""After so many parsed hits in a file, so many of a kind."""
+_KINDS = 20_000
+"""How many heads, and how many kinds, are told apart in a file."""
+_BURSTS = 512
+_HEAD_BURSTS = 8
+"""How often the lines above a fault are parsed: in a file, and behind one line head."""
+_STAMP = re.compile(
+    rb"^[\[(]? *(?:(?:[A-Z][a-z]{2} [ \d]\d |[IWEF]?\d{2,4}[-/.]?\d\d[-/.\d]*[T ])?\d\d:\d\d:\d\d[\d.,]*"
+    rb"(?:Z|[+-]\d\d:?\d\d)?|\d{1,12}\.\d{3,9})[\])]? ?"
+)
+_MAX_BAR = 1024
+_DIGITS = re.compile(rb"[0-9]+")
+_HEAD = TRACEBACK_HEAD.encode()
+
+
+def shortened(raw: bytes) -> bytes:
+    """What of a line is looked at."""
+    if len(raw) <= MAX_LINE:
+        return raw
+    return raw[: MAX_LINE // 2] + b" ... " + raw[-MAX_LINE // 2 :]
+
+
+def long_lines(data: bytes, start: int, end: int) -> int:
+    """How many lines of data[start:end] are longer than `MAX_LINE`."""
+    count = 0
+    while end - start > MAX_LINE:
+        stop = data.rfind(b"\n", start, start + MAX_LINE + 1)
+        if stop < 0:
+            count += 1
+            stop = data.find(b"\n", start, end)
+            if stop < 0:
+                break
+        start = stop + 1
+    return count
+
+
+def context_start(data: bytes, cursor: int, line_start: int) -> int:
+    """Where the lines worth parsing above a line begin, not before the cursor; lines beyond `MAX_LINE` are none."""
+    above = max(cursor, line_start - LOOK_ABOVE)
+    start = data.rfind(b"\n", cursor, above) + 1 or cursor
+    if line_start - start > LOOK_ABOVE + MAX_LINE:
+        start = data.find(b"\n", start) + 1
+    return start
+
+
+def visible(text: str) -> list[str]:
+    """The parts of a line that carriage returns leave visible: every part but superseded progress bars."""
+    parts = [part for part in text.split("\r") if part]
+    last = len(parts) - 1
+    return [part for number, part in enumerate(parts) if number == last or not _is_bar(part)]
+
+
+def _is_bar(part: str) -> bool:
+    return (
+        len(part) < _MAX_BAR
+        and ("it/s" in part or "s/it" in part or "%|" in part or "?it" in part)
+        and (TRACEBACK_HEAD not in part and "Error" not in part)
+    )
+
+
+class Repeats:
+    """Counts what the hit lines of one file look like."""
+
+    def __init__(self, lexicon: Lexicon) -> None:
+        self._lexicon = lexicon
+        self._heads: Counter[bytes] = Counter()
+        self._seen: Counter[tuple[bytes, frozenset[int], bytes]] = Counter()
+        self._bursts: Counter[bytes] = Counter()
+        self._parsed = 0
+
+    def wanted(self, data: bytes, line_start: int, line_end: int) -> bool:
+        """Whether a hit line is to be parsed.
+
+        Lines are of one kind if they begin alike, a stamp apart, and hold the same literals. Blocks begin alike
+        whatever they tell: those with another exception line are parsed beyond the limit.
+        """
+        limit = _REPEATS if self._parsed < _MANY else _FEW
+        wanted = self._is_new(data, line_start, line_end, limit)
+        self._parsed += wanted
+        return wanted
+
+    def context(self, data: bytes, line_start: int, line_end: int) -> bool:
+        """Whether the lines above a hit line are to be parsed too: it tells a fault, and there were few of its head."""
+        head = _head(data, line_start, line_end)
+        if self._bursts[head] >= _HEAD_BURSTS or self._bursts.total() >= _BURSTS:
+            return False
+        if not self._lexicon.may_be_fault(shortened(data[line_start:line_end]).decode(errors="replace")):
+            return False
+        self._bursts[head] += 1
+        return True
+
+    def _is_new(self, data: bytes, line_start: int, line_end: int, limit: int) -> bool:
+        head = _head(data, line_start, line_end)
+        if len(self._heads) < _KINDS or head in self._heads:
+            self._heads[head] += 1
+            if self._heads[head] <= limit:
+                return True
+        kinds = self._lexicon.scanned(shortened(data[line_start:line_end]).decode(errors="replace"))
+        if self._count(head, kinds, b"") <= limit:
+            return True
+        if not self._lexicon.begins_block(kinds):
+            return False
+        return self._count(head, kinds, _outcome(data, line_start, line_end)) <= min(limit, _ALIKE)
+
+    def _count(self, head: bytes, kinds: frozenset[int], outcome: bytes) -> int:
+        key = (head, kinds, outcome)
+        if len(self._seen) >= _KINDS and key not in self._seen:
+            key = (b"", frozenset(), b"")
+        self._seen[key] += 1
+        return self._seen[key]
+
+
+def _head(data: bytes, line_start: int, line_end: int) -> bytes:
+    """How a line begins, without a leading stamp."""
+    return _STAMP.sub(b"", data[line_start : min(line_end, line_start + 96)])[:24]
+
+
+def _outcome(data: bytes, line_start: int, line_end: int) -> bytes:
+    """What tells a block that begins on a line from others: its first line below that is not indented, digits apart."""
+    width = max(data.find(_HEAD, line_start, line_end) - line_start, 0)
+    position, limit = line_end + 1, line_end + LOOK_BELOW
+    while position < limit:
+        stop = data.find(b"\n", position, limit)
+        if stop < 0:
+            break
+        body = data[position + width : stop]
+        if body and body[:1] not in {b" ", b"\t", b"\r"}:
+            return _DIGITS.sub(b"", body[:200])
+        position = stop + 1
+    return b""
