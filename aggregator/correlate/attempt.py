@@ -308,7 +308,11 @@ def _outcome(
         return Outcome.FAILED if decision.external.kind == "node_failure" else Outcome.CANCELLED
     if success and not bad_end and _only_noise(decision, success):
         return Outcome.COMPLETED
-    stopped = bad_end or any(s.role in {Role.TEARDOWN, Role.ROOT} or s.exception is not None for s in signals)
+    stopped = bad_end or any(
+        s.role in {Role.TEARDOWN, Role.ROOT, Role.EITHER} or (s.role is Role.SYMPTOM and s.kind != "collective_timeout")
+        or s.exception is not None
+        for s in signals
+    )  # fmt: skip
     waits = all(lead.tier is Tier.HANG for lead in decision.leads)
     return Outcome.HUNG if waits and not stopped else Outcome.FAILED
 

@@ -51,7 +51,7 @@ def _split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[
     """Signals by incarnation: folders tell it, and restart lines inside a file."""
     folders = {source.attempt for source in evidence.sources if source.attempt is not None}
     newest = max(folders, default=0)
-    restarts = _restarts(signals)
+    restarts = _restarts(signals, newest)
     parts: dict[int, list[Signal]] = {}
     for signal in signals:
         source = evidence.source(signal)
@@ -70,15 +70,17 @@ def _split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[
     ]
 
 
-def _restarts(signals: Sequence[Signal]) -> dict[int, list[Signal]]:
+def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]:
     """By source, the lines after which the next incarnation runs.
 
     An agent tells of a restart at level INFO, mostly hidden; what it always prints is the end of the last one. That
-    is a restart where processes introduce themselves anew below it, or count their steps anew.
+    is a restart where processes introduce themselves anew below it, or count their steps anew, or where the attempts'
+    folders (`newest` is the last one's number) show that there were so many.
     """
     told: dict[int, list[Signal]] = {}
     ends: dict[int, list[Signal]] = {}
     begun: dict[int, int] = {}
+    alive: dict[int, int] = {}
     steps: dict[tuple[int, int | None, str], int] = {}
     for signal in signals:
         if signal.signature in _RESTARTS:
@@ -88,6 +90,7 @@ def _restarts(signals: Sequence[Signal]) -> dict[int, list[Signal]]:
         elif signal.role is Role.IDENTITY or (signal.role is Role.PHASE and signal.phase == "init"):
             begun[signal.source] = signal.offset
         elif signal.role is Role.PROGRESS:
+            alive[signal.source] = signal.offset
             step = number(signal.fields.get("step"))
             writer = (signal.source, signal.rank, signal.signature)
             if step is not None and step < steps.get(writer, -1):
@@ -97,6 +100,7 @@ def _restarts(signals: Sequence[Signal]) -> dict[int, list[Signal]]:
     for source, marks in ends.items():
         if source not in told:
             found = [mark for mark in marks if mark.offset < begun.get(source, 0)]
+            found = found or [mark for mark in marks[:newest] if mark.offset < alive.get(source, 0)]
             if found:
                 told[source] = found
     return told
