@@ -32,9 +32,11 @@ _KINDS = 20_000
 _BURSTS = 512
 _HEAD_BURSTS = 8
 """How often the lines above a fault are parsed: in a file, and behind one line head."""
+_SHORT = 12
+"""Bytes of a head that count once there are too many kinds."""
 _STAMP = re.compile(
-    rb"^[\[(]? *(?:(?:[A-Z][a-z]{2} [ \d]\d |[IWEF]?\d{2,4}[-/.]?\d\d[-/.\d]*[T ])?\d\d:\d\d:\d\d[\d.,]*"
-    rb"(?:Z|[+-]\d\d:?\d\d)?|\d{1,12}\.\d{3,9})[\])]? ?"
+    rb"(?:[A-Z][a-z]{2} [ \d]\d |[IWEF]?\d{2,4}[-/.]?\d\d[-/.\d]*[T ])?\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?"
+    rb"|\b\d{1,12}\.\d{3,9}\b"
 )
 _MAX_BAR = 1024
 _DIGITS = re.compile(rb"[0-9]+")
@@ -132,14 +134,16 @@ class Repeats:
 
     def _count(self, head: bytes, kinds: frozenset[int], outcome: bytes) -> int:
         key = (head, kinds, outcome)
-        if len(self._seen) >= _KINDS and key not in self._seen:
-            key = (b"", frozenset(), b"")
+        for room, coarser in ((1, (head[:_SHORT], kinds, b"")), (2, (b"", kinds, b"")), (3, (b"", frozenset(), b""))):
+            if key in self._seen or len(self._seen) < room * _KINDS:
+                break
+            key = coarser
         self._seen[key] += 1
         return self._seen[key]
 
 
 def _head(data: bytes, line_start: int, line_end: int) -> bytes:
-    """How a line begins, without a leading stamp."""
+    """How a line begins, stamps left out."""
     return _STAMP.sub(b"", data[line_start : min(line_end, line_start + 96)])[:24]
 
 

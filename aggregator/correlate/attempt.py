@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aggregator.correlate import narrate
+from aggregator.correlate.clocks import ClockModel, estimate
 from aggregator.correlate.decide import Decision, choose, drop_late, external_ns, hang_decision, strikes_first
 from aggregator.correlate.evidence import NS, JobEvidence
 from aggregator.correlate.exits import Ending, Exit, read_exits
@@ -47,7 +48,8 @@ def judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity)
     exits = read_exits(evidence, signals, table)
     stories, homeless = build_stories(evidence, signals, exits, table)
     externals = [signal for signal in signals if signal.role is Role.EXTERNAL]
-    decision = _decide(evidence, signals, stories, homeless, exits, externals, table)
+    clocks = estimate(signals, table)
+    decision = _decide(evidence, signals, stories, homeless, exits, externals, table, clocks)
     outcome = _outcome(decision, signals, stories, exits)
     if decision is None or outcome in {Outcome.COMPLETED, Outcome.RUNNING}:
         return Judgement(outcome, None, stories, exits)
@@ -62,6 +64,7 @@ def judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity)
 def _decide(
     evidence: JobEvidence, signals: Sequence[Signal], stories: Mapping[int, Story], homeless: Sequence[Signal],
     exits: Sequence[Exit], externals: Sequence[Signal], table: Identity,
+    clocks: ClockModel,
 ) -> Decision | None:  # fmt: skip
     leads = [
         *fault_leads(stories),
@@ -72,7 +75,7 @@ def _decide(
     leads = _merge(leads)
     add_exits(leads, stories)
     faults = [lead for lead in leads if lead.tier in _FAULT_TIERS]
-    lost = drop_late(faults, stories)
+    lost = drop_late(faults, stories, clocks)
     external = _acting_external(externals, faults, leads)
     if external is not None:
         decision = Decision(Status.IDENTIFIED, [], lost, confidence=0.9, external=external)
@@ -87,7 +90,7 @@ def _decide(
     if lost_node is not None and not nodes and not faults:
         return Decision(Status.IDENTIFIED, [], lost, confidence=0.8, external=lost_node)
     if faults:
-        return _decide_faults(faults, lost, stories, exits)
+        return _decide_faults(faults, lost, stories, exits, clocks)
     dumps = evidence.dumps
     live = {id(s) for story in stories.values() for s in story.faults} | {id(s) for s in homeless}
     current = [s for s in signals if s.role not in FAULTS or id(s) in live]
@@ -100,7 +103,7 @@ def _decide(
         decision = hang_decision(hangs)
         decision.lost.extend(lost)
         return decision
-    return _decide_weak(leads, lost, stories, homeless, table)
+    return _decide_weak(leads, lost, stories, homeless, table, clocks)
 
 
 def _decide_faults(
@@ -108,8 +111,9 @@ def _decide_faults(
     lost: list[tuple[Lead, str]],
     stories: Mapping[int, Story],
     exits: Sequence[Exit],
+    clocks: ClockModel,
 ) -> Decision:
-    decision = choose(faults, exits)
+    decision = choose(faults, exits, clocks)
     decision.lost.extend(lost)
     named = decision.ranks
     if decision.status is Status.IDENTIFIED and not named:
@@ -145,6 +149,7 @@ def _decide_weak(
     stories: Mapping[int, Story],
     homeless: Sequence[Signal],
     table: Identity,
+    clocks: ClockModel,
 ) -> Decision | None:
     """No fault, no hang: an end without a word, undecided errors, or nothing at all."""
     weak = [lead for lead in leads if lead.tier in {Tier.KILLED, Tier.ERROR_EXIT}]
@@ -152,8 +157,8 @@ def _decide_weak(
         return _decide_silent_end(weak, lost)
     eithers = either_leads(stories)
     if eithers:
-        drop = drop_late(eithers, stories)
-        decision = choose(eithers, [])
+        drop = drop_late(eithers, stories, clocks)
+        decision = choose(eithers, [], clocks)
         decision.lost.extend([*lost, *drop])
         decision.confidence = 0.6 if decision.status is Status.IDENTIFIED else 0.4
         if len(decision.ranks) * 2 > len(stories) and len(stories) > 1:

@@ -5,16 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from aggregator.correlate.clocks import ClockModel
 from aggregator.correlate.evidence import NS
 from aggregator.correlate.exits import Ending, Exit
-from aggregator.correlate.identity import same_host
 from aggregator.correlate.leads import Lead
 from aggregator.correlate.stories import Story
 from aggregator.verdict import Status
 from parsers.records import Signal, StampQuality
 
-UNSYNCHRONISED_NS = 20 * NS
-"""How far apart two hosts' stamps must be to order them while nothing is known of their clocks."""
 _TOGETHER_NS = NS // 2
 """Faults of one kind within this are one event of several ranks."""
 _SHARED_NS = 5 * NS
@@ -47,34 +45,39 @@ class Decision:
         return tuple(sorted({host for lead in self.leads for host in lead.hosts}))
 
 
-def before(one: Lead, other: Lead) -> bool:
+def before(one: Lead, other: Lead, clocks: ClockModel) -> bool:
     """Whether `one` certainly happened before `other`, given what is known of the clocks."""
     if one.hi is None or other.lo is None:
         return False
-    same = not one.hosts or not other.hosts or any(same_host(a, b) for a in one.hosts for b in other.hosts)
-    slack = 0 if same else UNSYNCHRONISED_NS
-    return one.hi + slack <= other.lo
+    mine, theirs = host_of(one), host_of(other)
+    return clocks.common(one.hi, mine) + clocks.slack_ns(mine, theirs) <= clocks.common(other.lo, theirs)
 
 
-def drop_late(leads: list[Lead], stories: Mapping[int, Story]) -> list[tuple[Lead, str]]:
+def host_of(lead: Lead) -> str | None:
+    """The host whose clock stamped a lead, None where it is not known or not one."""
+    return lead.hosts[0] if len(lead.hosts) == 1 else None
+
+
+def drop_late(leads: list[Lead], stories: Mapping[int, Story], clocks: ClockModel) -> list[tuple[Lead, str]]:
     """Leads that began after other ranks were already in trouble cannot have caused it."""
     late: list[tuple[Lead, str]] = []
     for lead in list(leads):
         if lead.lo is None or lead.signal is None or lead.signal.quality is not StampQuality.OWN or not lead.ranks:
             continue
+        begun = clocks.common(lead.lo, host_of(lead))
         first: tuple[int, int] | None = None
         for rank, story in stories.items():
             if rank in lead.ranks:
                 continue
+            slack = _LATE_NS + clocks.slack_ns(story.host, host_of(lead))
             for symptom in story.symptoms:
                 if symptom.ns is None or symptom.quality is not StampQuality.OWN:
                     continue
-                same = story.host is None or not lead.hosts or any(same_host(story.host, host) for host in lead.hosts)
-                slack = _LATE_NS if same else UNSYNCHRONISED_NS
-                if symptom.ns + slack < lead.lo and (first is None or symptom.ns < first[0]):
-                    first = (symptom.ns, rank)
+                when = clocks.common(symptom.ns, story.host)
+                if when + slack < begun and (first is None or when < first[0]):
+                    first = (when, rank)
         if first is not None:
-            seconds = (lead.lo - first[0]) / NS
+            seconds = (begun - first[0]) / NS
             late.append((lead, f"it failed {seconds:.0f} s after rank {first[1]} was already in trouble"))
             leads.remove(lead)
     return late
@@ -107,14 +110,14 @@ def external_ns(external: Signal) -> int | None:
     return external.ns if external.quality is StampQuality.OWN else None
 
 
-def choose(leads: list[Lead], exits: Sequence[Exit]) -> Decision:
+def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Decision:
     """Order fault leads of one tier: earliest, or all of them where they failed of one cause at once."""
     first = [
         lead
         for lead in leads
-        if not any(before(other, lead) and not _shared(other, lead) for other in leads if other is not lead)
+        if not any(before(other, lead, clocks) and not _shared(other, lead) for other in leads if other is not lead)
     ]
-    lost = [(lead, _later(lead, first)) for lead in leads if lead not in first]
+    lost = [(lead, _later(lead, first, clocks)) for lead in leads if lead not in first]
     if len(first) == 1:
         return Decision(Status.IDENTIFIED, first, lost)
     named = [lead for lead in first if lead.ranks]
@@ -124,7 +127,7 @@ def choose(leads: list[Lead], exits: Sequence[Exit]) -> Decision:
         if len(echo) == len(first) - 1:
             return Decision(Status.IDENTIFIED, named, lost)
     if len({lead.group for lead in first}) == 1 and len(named) == len(first):
-        return _one_cause(first, lost)
+        return _one_cause(first, lost, clocks)
     kinds = {lead.kind for lead in first}
     decision = Decision(Status.AMBIGUOUS, named or first, lost)
     if not named:
@@ -151,27 +154,32 @@ def _shared(one: Lead, other: Lead) -> bool:
     )
 
 
-def _later(lead: Lead, first: Sequence[Lead]) -> str:
-    reference = next((other for other in first if before(other, lead)), first[0])
+def _later(lead: Lead, first: Sequence[Lead], clocks: ClockModel) -> str:
+    reference = next((other for other in first if before(other, lead, clocks)), first[0])
     if reference.hi is not None and lead.lo is not None:
-        return f"it failed {(lead.lo - (reference.lo or reference.hi)) / NS:.1f} s later"
+        start = clocks.common(reference.lo or reference.hi, host_of(reference))
+        return f"it failed {(clocks.common(lead.lo, host_of(lead)) - start) / NS:.1f} s later"
     return "it failed later"
 
 
-def _one_cause(first: list[Lead], lost: list[tuple[Lead, str]]) -> Decision:
+def _one_cause(first: list[Lead], lost: list[tuple[Lead, str]], clocks: ClockModel) -> Decision:
     """Several ranks, one kind of fault: one event if they came together, else the first that is told apart."""
-    stamped = [lead for lead in first if lead.signal is not None and lead.lo is not None and lead.hi is not None]
-    if len(stamped) == len(first):
-        origin = min(lead.lo for lead in stamped if lead.lo is not None)
-        fine = all(
-            lead.signal is not None and lead.signal.stamp is not None and lead.signal.stamp.resolution_ns < NS
-            for lead in stamped
-        )
-        hosts = {host for lead in stamped for host in lead.hosts}
-        shared = stamped[0].kind in _SHARED_KINDS and len(hosts) == 1
+    begun = {id(lead): clocks.common(lead.lo, host_of(lead)) for lead in first if lead.lo is not None}
+    fine = all(
+        lead.hi is not None and lead.signal is not None and lead.signal.stamp is not None
+        and lead.signal.stamp.resolution_ns < NS
+        for lead in first
+    )  # fmt: skip
+    if fine and len(begun) == len(first):
+        origin = min(first, key=lambda lead: begun[id(lead)])
+        hosts = {host for lead in first for host in lead.hosts}
+        shared = origin.kind in _SHARED_KINDS and len(hosts) == 1
         window = _SHARED_NS if shared else _TOGETHER_NS
-        together = [lead for lead in stamped if lead.lo is not None and lead.lo - origin <= window]
-        if fine and len(together) < len(first):
+        together = [
+            lead for lead in first
+            if begun[id(lead)] - begun[id(origin)] <= window + clocks.slack_ns(host_of(lead), host_of(origin))
+        ]  # fmt: skip
+        if len(together) < len(first):
             rest = [(lead, "it failed of the same, later") for lead in first if lead not in together]
             return Decision(Status.IDENTIFIED, together, [*lost, *rest])
     return Decision(

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from aggregator.correlate import narrate
 from aggregator.correlate.attempt import judge_attempt
-from aggregator.correlate.evidence import JobEvidence, number
+from aggregator.correlate.clocks import estimate
+from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.identity import Identity
 from aggregator.correlate.leads import (
     Tier,
@@ -42,7 +43,7 @@ def judge(evidence: JobEvidence) -> Verdict:
     last = rows[-1]
     return Verdict(
         job=_job(evidence, signals, table), outcome=last.outcome, first_failure=last.first_failure,
-        collateral=last.collateral, attempts=tuple(rows), clocks=_clocks(table), coverage=_coverage(evidence),
+        collateral=last.collateral, attempts=tuple(rows), clocks=_clocks(signals, table), coverage=_coverage(evidence),
         warnings=tuple(_warnings(evidence, signals, table)),
     )  # fmt: skip
 
@@ -126,17 +127,26 @@ def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> J
     )  # fmt: skip
 
 
-def _clocks(table: Identity) -> tuple[Clock, ...]:
-    hosts: list[str | None] = list(table.hosts) or [None]
-    return tuple(
-        Clock(
-            host=host,
-            offset_s=0.0,
-            uncertainty_s=0.0 if number == 0 else None,
-            method="reference" if number == 0 else "assumed",
-        )
-        for number, host in enumerate(hosts)
-    )
+def _clocks(signals: Sequence[Signal], table: Identity) -> tuple[Clock, ...]:
+    model = estimate(signals, table)
+    rows = []
+    for number_of, host in enumerate(table.hosts or [None]):
+        known = model.hosts.get(host) if host is not None else None
+        if known is not None:
+            rows.append(
+                Clock(
+                    host=host, offset_s=-known.offset_ns / NS, uncertainty_s=known.epsilon_ns / NS, method=known.method,
+                )
+            )  # fmt: skip
+        else:
+            alone = len(table.hosts) <= 1 and number_of == 0
+            rows.append(
+                Clock(
+                    host=host, offset_s=0.0, uncertainty_s=0.0 if alone else None,
+                    method="reference" if alone else "assumed",
+                )
+            )  # fmt: skip
+    return tuple(rows)
 
 
 def _coverage(evidence: JobEvidence) -> Coverage:

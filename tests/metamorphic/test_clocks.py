@@ -54,6 +54,19 @@ def moved_epoch(digits: bytes, shift) -> bytes:
     return b"%d" % (int(digits) + int(shift(moment).total_seconds()))
 
 
+@pytest.mark.parametrize("name", STAMPED)
+def test_the_transformations_move_and_delete_what_they_should(name):
+    """A guard of the tests below: times moved there and back are as they were, and no deleted one is left."""
+    lines = [line for path, data in job_of(name).items() if is_text(path) for line in lines_of(data)]
+    stamped = [line for line in lines if moment_of(line) is not None]
+    assert stamped
+    for line in stamped:
+        there = moved(line, lambda _: timedelta(hours=1))
+        assert moment_of(there) == moment_of(line) + timedelta(hours=1)
+        assert moved(there, lambda _: timedelta(hours=-1)) == line
+        assert moment_of(deleted(line)) is None
+
+
 @pytest.mark.parametrize(("name", "host"), HOSTS)
 @few
 @given(seconds=st.floats(-900, 900, allow_nan=False).map(lambda s: round(s, 3)))

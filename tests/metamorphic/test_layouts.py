@@ -1,10 +1,12 @@
 """The same job as separate files, as one file, in whatever order and mixture, gives the same verdict."""
 
+import os
 import random
 import re
-from datetime import datetime
+from datetime import datetime, timedelta
 from itertools import groupby
 from operator import itemgetter
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -14,15 +16,20 @@ from metamorphic_jobs import (
     assert_not_flipped,
     assert_same,
     brief,
+    host_of,
     is_text,
     job_of,
     joined,
     judge,
     lines_of,
     rank_of,
+    rewrite,
     truth_of,
+    write,
 )
-from metamorphic_stamps import moment_of
+from metamorphic_stamps import moment_of, moved
+
+from aggregator.pipeline import postmortem
 
 ALL = [
     "eval-oom-no-grad", "torchrun-logdir-eval-oom", "interleaved-nan", "slurm-label-cgroup-oom", "slurm-node-failure",
@@ -57,9 +64,8 @@ def streams(name: str, files: Files) -> dict[int, Lines]:
     return found
 
 
-def merged(name: str, how: str, tag: str) -> Files:
+def merged(name: str, files: Files, how: str, tag: str) -> Files:
     """All rank files as one, in rank order, reversed, or by stamp; the launcher's file stays beside it."""
-    files = job_of(name)
     lines = streams(name, files)
     ranks = sorted(lines, reverse=how == "reversed")
     rows = [row for rank in ranks for row in lines[rank]]
@@ -86,7 +92,27 @@ def parts(name: str) -> tuple[str, Files, dict[int | None, list[str]]]:
 @pytest.mark.parametrize("how", ["in rank order", "reversed", "by stamp"])
 @pytest.mark.parametrize("tag", TAGS)
 def test_rank_files_joined_into_one_give_the_same_verdict(name, how, tag):
-    assert_same(judge(merged(name, how, TAGS[tag])), truth_of(name))
+    assert_same(judge(merged(name, job_of(name), how, TAGS[tag])), truth_of(name))
+
+
+@pytest.mark.parametrize("host", ["tx-a", "tx-b", "tx-c", "tx-d"])
+@pytest.mark.parametrize("seconds", [-600, -2, 2, 600])
+def test_files_merged_by_the_stamps_of_a_clock_that_is_off_never_make_another_rank_the_culprit(host, seconds):
+    name = "slurm-node-failure"
+    shift = timedelta(seconds=seconds)
+    files = rewrite(
+        job_of(name), lambda path, line: moved(line, lambda _: shift) if host_of(name, path, line) == host else line
+    )
+    assert_not_flipped(judge(merged(name, files, "by stamp", TAGS["plain"])), truth_of(name))
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("age_s", [86400 * 3650, -86400 * 400])
+def test_times_of_files_that_a_copy_or_a_checkout_sets_change_nothing(name, age_s, tmp_path):
+    for path in write(job_of(name), tmp_path / "job"):
+        moment_s = Path(path).stat().st_mtime - age_s
+        os.utime(path, (moment_s, moment_s))
+    assert_same(postmortem([str(tmp_path / "job")]), truth_of(name))
 
 
 @pytest.mark.parametrize("name", MERGED)
@@ -161,7 +187,10 @@ def test_files_named_in_any_order_give_the_same_verdict(name, seed):
 
     folder, listed = judge(job_of(name)), judge(job_of(name), shuffled)
     assert brief(listed) == brief(folder)
-    assert listed.collateral == folder.collateral
+    # Paths are told from the deepest folder that all of the named files share.
+    assert [(row.rank, row.kind, row.host) for row in listed.collateral] == [
+        (row.rank, row.kind, row.host) for row in folder.collateral
+    ]
     assert_same(listed, truth_of(name))
 
 

@@ -1,0 +1,113 @@
+"""How far the clocks of a job's hosts stand apart, from moments that they shared.
+
+Ranks that step together print the same step at the same moment, and end their initialisation together: stamps of one
+such event on two hosts differ by their clocks and by how late each line was written. The median over many events is
+the offset; their scatter is its uncertainty. Nothing is assumed of hosts without such events.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from statistics import median
+
+from aggregator.correlate.evidence import NS
+from aggregator.correlate.identity import Identity
+from parsers.records import Role, Signal, StampQuality
+
+UNKNOWN_NS = 60 * NS
+"""How far apart two hosts' stamps must be to order them while nothing is known of their clocks: beyond what machines
+that keep time at all are off."""
+_LEAST_NS = NS // 20
+_ZONE_NS = 1800 * NS
+_EVENTS = 3
+
+Event = tuple[str, str]
+"""Signature, and the step where it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostClock:
+    """One host against the reference: `offset_ns` is what its clock shows too much, `epsilon_ns` how sure that is."""
+
+    offset_ns: int
+    epsilon_ns: int
+    method: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClockModel:
+    """The clocks of a job. Hosts that are not in `hosts` are unknown."""
+
+    reference: str | None = None
+    hosts: dict[str, HostClock] = field(default_factory=dict)
+
+    def slack_ns(self, one: str | None, other: str | None) -> int:
+        """How far two hosts' corrected stamps must be apart to order their events."""
+        if one is None or other is None or one == other:
+            return 0
+        left, right = self.hosts.get(one), self.hosts.get(other)
+        return UNKNOWN_NS if left is None or right is None else left.epsilon_ns + right.epsilon_ns
+
+    def common(self, ns: int, host: str | None) -> int:
+        """A host's stamp in the reference's time."""
+        clock = self.hosts.get(host) if host is not None else None
+        return ns - clock.offset_ns if clock is not None else ns
+
+
+def estimate(signals: Iterable[Signal], table: Identity) -> ClockModel:
+    """The offsets of all hosts that share events with the one that shares most."""
+    moments = _shared_moments(signals, table)
+    if not moments:
+        return ClockModel()
+    events_of: dict[str, set[Event]] = defaultdict(set)
+    for event, by_host in moments.items():
+        for host in by_host:
+            events_of[host].add(event)
+    reference = max(sorted(events_of), key=lambda host: len(events_of[host]))
+    hosts = {reference: HostClock(0, 0, "reference")}
+    for host, events in events_of.items():
+        shared = [moments[event] for event in events if reference in moments[event]]
+        if host == reference or not shared:
+            continue
+        hosts[host] = _offset([(row[host], row[reference]) for row in shared])
+    return ClockModel(reference, hosts)
+
+
+def _shared_moments(signals: Iterable[Signal], table: Identity) -> dict[Event, dict[str, tuple[int, int]]]:
+    """For each event that several hosts saw: the earliest stamp of it on each, with its resolution."""
+    moments: dict[Event, dict[str, tuple[int, int]]] = defaultdict(dict)
+    for signal in signals:
+        stamp = signal.stamp
+        if stamp is None or stamp.boot or signal.quality is not StampQuality.OWN or signal.rank is None:
+            continue
+        host = table.host_of_rank.get(signal.rank) or signal.host
+        event = _event(signal)
+        if host is None or event is None:
+            continue
+        known = moments[event].get(host)
+        if known is None or stamp.ns < known[0]:
+            moments[event][host] = (stamp.ns, stamp.resolution_ns)
+    return {event: row for event, row in moments.items() if len(row) > 1}
+
+
+def _event(signal: Signal) -> Event | None:
+    if signal.role is Role.PROGRESS and "step" in signal.fields:
+        return signal.signature, f"{signal.fields.get('epoch', '')}/{signal.fields['step']}"
+    if signal.role is Role.PHASE and signal.phase == "init":
+        return signal.signature, "init"
+    return None
+
+
+def _offset(pairs: list[tuple[tuple[int, int], tuple[int, int]]]) -> HostClock:
+    differences = [mine[0] - theirs[0] for mine, theirs in pairs]
+    resolution = max(max(mine[1], theirs[1]) for mine, theirs in pairs)
+    offset = int(median(differences))
+    scatter = int(median([abs(difference - offset) for difference in differences]))
+    epsilon = max(3 * scatter, resolution, _LEAST_NS)
+    if len(pairs) < _EVENTS:
+        epsilon = max(epsilon, 5 * NS)
+    zones = round(offset / _ZONE_NS)
+    zoned = zones != 0 and abs(offset - zones * _ZONE_NS) <= epsilon
+    return HostClock(offset, epsilon, "time zone" if zoned else "collectives")
