@@ -52,7 +52,7 @@ def collect(found: Discovery, *, executor: Executor | None = None) -> JobEvidenc
         scans = list(
             executor.map(read_log, logs, [reference] * len(logs), [notes] * len(logs), [len(logs)] * len(logs))
         )
-    dumps: list[FlightDump] = []
+    dumps: list[tuple[FlightDump, int]] = []
     extra: list[Signal] = []
     size = sum(scan.counts.bytes for scan in scans)
     for source in found.sources:
@@ -60,12 +60,21 @@ def collect(found: Discovery, *, executor: Executor | None = None) -> JobEvidenc
             size += source.size
             dump = _dump(source, notes)
             if dump is not None:
-                dumps.append(dump)
+                dumps.append((dump, source.index))
         elif source.kind is SourceKind.ERROR_JSON:
             size += source.size
             extra.extend(_error_file(source, notes))
     skipped = [*found.skipped, *(item for item in notes.items if item not in found.skipped)]
-    return JobEvidence(found.display, found.sources, tuple(scans), tuple(dumps), tuple(skipped), (), size, tuple(extra))
+    return JobEvidence(
+        path=found.display,
+        sources=found.sources,
+        scans=tuple(scans),
+        dumps=tuple(dump for dump, _ in dumps),
+        dump_sources=tuple(index for _, index in dumps),
+        skipped=tuple(skipped),
+        bytes=size,
+        extra_signals=tuple(extra),
+    )
 
 
 def read_log(source: Source, reference_ns: int | None, notes: ReadNotes, files: int = 1) -> Scan:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 
 from parsers.lineformats import Message
 from parsers.multiline import Block, BlockKind, Place
@@ -40,7 +41,10 @@ _BOX_EXIT = re.compile(r"^(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _RAY_PROCESS = re.compile(r"ray::\S{1,200} \(pid=(?P<pid>\d+), ip=(?P<ip>[0-9a-fA-F.:]+)")
 _SPAWNED = re.compile(r"^-- Process (?P<index>\d{1,5}) terminated with the following error")
 _FRAME_KINDS = (
-    (re.compile(r"torch/serialization\.py:_?(?:legacy_)?load$|safetensors/.*:(?:load_file|safe_open)$"), "checkpoint_corrupt"),
+    (
+        re.compile(r"torch/serialization\.py:_?(?:legacy_)?load$|safetensors/.*:(?:load_file|safe_open)$"),
+        "checkpoint_corrupt",
+    ),
     (re.compile(r":load_state_dict$|dcp/.*:load$|checkpoint/state_dict_loader\.py"), "checkpoint_corrupt"),
 )
 """Reading a checkpoint fails in many ways; where it failed says what it was."""
@@ -56,7 +60,9 @@ def block_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]
     else:
         info = parse_traceback(block.lines)
         if info is not None:
-            signal = exception_signal(info, match, source, _exception_place(block, info), lead=block.lead)
+            signal = exception_signal(
+                info, match, source, _exception_place(block.lines, block.places, info), lead=block.lead
+            )
             for process in (found for body in block.lines if (found := _RAY_PROCESS.search(body))):
                 # Each hop of a Ray call is wrapped once more: the innermost, printed last, is where it was raised.
                 signal.fields.update(pid=process["pid"], ip=process["ip"])
@@ -143,14 +149,14 @@ def _judged(hits: list[tuple[Message, dict[str, str]]], link: str) -> tuple[Mess
     return None
 
 
-def _exception_place(block: Block, info: ExceptionInfo) -> Place:
+def _exception_place(lines: Sequence[str], places: Sequence[Place], info: ExceptionInfo) -> Place:
     """The line of the root exception, where it can be found, else of the last line."""
     for wanted in (info.root_type, info.type):
-        for body, place in zip(block.lines, block.places, strict=True):
+        for body, place in zip(lines, places, strict=True):
             head = _EXCEPTION_HEAD.match(body)
             if wanted and head is not None and head["type"] == wanted:
                 return place
-    return block.places[-1]
+    return places[-1]
 
 
 def _fault_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]:
@@ -177,52 +183,65 @@ def _fault_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal
             return
 
 
+@dataclass(slots=True)
+class _Entry:
+    """One rank's part of a box, as it is read. `shown` is its exit code's line."""
+
+    fields: dict[str, str] = field(default_factory=dict)
+    shown: str = ""
+    place: Place | None = None
+    trace: list[str] = field(default_factory=list)
+    places: list[Place] = field(default_factory=list)
+
+
 def _box_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]:
     section = "other"
-    entry: dict[str, str] = {}
-    place = block.place
-    trace: list[str] = []
+    entry = _Entry()
     in_trace = False
     for body, where in zip(block.lines, block.places, strict=True):
         if body.startswith("Root Cause"):
             section, in_trace = "root_cause", False
             continue
         if (found := _BOX_ENTRY.match(body)) or body.startswith(("-----", "Failures:")):
-            yield from _box_entry(entry, trace, section, place, match, source)
-            entry, trace, in_trace = {}, [], False
+            yield from _box_entry(entry, section, match, source)
+            entry, in_trace = _Entry(), False
             if found:
-                entry["index"] = found["index"]
+                entry.fields["index"] = found["index"]
             continue
         pair = _BOX_FIELD.match(body)
         if pair and not in_trace:
-            name, value = pair["name"], pair["value"].strip()
-            in_trace = name == "traceback"
-            if name == "rank" and (found := _BOX_RANK.match(value)):
-                entry["rank"], entry["local_rank"] = found["rank"], found["local"]
-            elif name == "exitcode" and (found := _BOX_EXIT.match(value)):
-                entry["exit_code"], entry["pid"] = found["code"], found["pid"]
-                place = where
-            elif name == "traceback":
-                trace = [value]
-            else:
-                entry[name] = value
+            in_trace = pair["name"] == "traceback"
+            _box_field(entry, pair["name"], pair["value"].strip(), body, where)
         elif in_trace:
-            trace.append(body.removeprefix("  "))
-    yield from _box_entry(entry, trace, section, place, match, source)
+            entry.trace.append(body.removeprefix("  "))
+            entry.places.append(where)
+    yield from _box_entry(entry, section, match, source)
 
 
-def _box_entry(
-    entry: dict[str, str], trace: list[str], section: str, place: Place, match: Matcher, source: int
-) -> Iterator[Signal]:
-    if "exit_code" not in entry or "rank" not in entry:
+def _box_field(entry: _Entry, name: str, value: str, body: str, where: Place) -> None:
+    if name == "rank" and (found := _BOX_RANK.match(value)):
+        entry.fields["rank"], entry.fields["local_rank"] = found["rank"], found["local"]
+    elif name == "exitcode" and (found := _BOX_EXIT.match(value)):
+        entry.fields["exit_code"], entry.fields["pid"] = found["code"], found["pid"]
+        entry.shown, entry.place = body.strip(), where
+    elif name == "traceback":
+        entry.trace, entry.places = [value], [where]
+    else:
+        entry.fields[name] = value
+
+
+def _box_entry(entry: _Entry, section: str, match: Matcher, source: int) -> Iterator[Signal]:
+    fields, place = entry.fields, entry.place
+    if place is None or "rank" not in fields:
         return
-    fields = {**entry, "section": section}
-    text = f"rank {entry['rank']} exitcode {entry['exit_code']} (pid {entry.get('pid', '?')})"
-    signal = Signal("te.box", Role.EXIT, source, place.line, place.offset, text, fields=fields)
+    signal = Signal(
+        "te.box", Role.EXIT, source, place.line, place.offset, entry.shown, fields={**fields, "section": section}
+    )
     signal.rank_how = Known.EXIT
     yield signal
-    info = parse_traceback(trace) if trace and trace[0].startswith("Traceback") else None
+    info = parse_traceback(entry.trace) if entry.trace and entry.trace[0].startswith("Traceback") else None
     if info is not None:
-        told = exception_signal(info, match, source, place)
-        told.fields.update(box_rank=entry["rank"], box_time=entry.get("time", ""), box_host=entry.get("host", ""))
+        where = _exception_place(entry.trace, entry.places, info)
+        told = exception_signal(info, match, source, where)
+        told.fields.update(box_rank=fields["rank"], box_time=fields.get("time", ""), box_host=fields.get("host", ""))
         yield told

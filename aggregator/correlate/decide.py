@@ -214,6 +214,7 @@ def hang_decision(leads: list[Lead]) -> Decision:
     lost = [
         (lead, lead.reasons[0] if lead.reasons else "weaker evidence") for lead in leads if lead.ranks != best.ranks
     ]
+    best.dumped = any(lead.dumped for lead in agree)
     for other in agree[1:]:
         best.reasons.extend(reason for reason in other.reasons if reason not in best.reasons)
     if rivals:

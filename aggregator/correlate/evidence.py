@@ -19,6 +19,8 @@ class JobEvidence:
     sources: tuple[Source, ...]
     scans: tuple[Scan, ...]
     dumps: tuple[FlightDump, ...] = ()
+    dump_sources: tuple[int, ...] = ()
+    """The source of each dump."""
     skipped: tuple[Skipped, ...] = ()
     notes: tuple[str, ...] = ()
     bytes: int = 0

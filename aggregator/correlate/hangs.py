@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aggregator.correlate.collectives import (
     CollectiveState,
@@ -37,6 +37,8 @@ class Suspect:
     strength: float
     signal: Signal | None = None
     witnesses: int = 0
+    dumped: bool = False
+    """Known from flight-recorder dumps."""
 
 
 def find_suspects(
@@ -44,12 +46,10 @@ def find_suspects(
 ) -> list[Suspect]:
     """Every reading of the hang, strongest first."""
     found: list[Suspect] = []
-    findings = analyse_dumps(dumps, table.world_size) if dumps else []
-    findings += analyse_states(_states(signals), _members(table), table.world_size)
-    for finding in findings:
-        suspect = _from_finding(finding, signals)
-        if suspect is not None:
-            found.append(suspect)
+    recorded = analyse_dumps(dumps, table.world_size) if dumps else []
+    logged = analyse_states(_states(signals), _members(table), table.world_size)
+    found += [replace(item, dumped=True) for finding in recorded if (item := _from_finding(finding, signals))]
+    found += [item for finding in logged if (item := _from_finding(finding, signals))]
     found.extend(_odd_fingerprints(signals))
     found.extend(_named_peers(stories, signals, table))
     found.extend(_lost_peers(stories, signals, table))

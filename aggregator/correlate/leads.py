@@ -46,6 +46,8 @@ class Lead:
     reasons: list[str] = field(default_factory=list)
     strength: float = 0.9
     attributed: str = ""
+    dumped: bool = False
+    """Known from flight-recorder dumps."""
 
     @property
     def group(self) -> tuple[str, str]:
@@ -176,6 +178,7 @@ def hang_leads(suspects: Sequence[Suspect], stories: Mapping[int, Story]) -> lis
             suspect.ranks, suspect.kind, Tier.HANG, suspect.signal, hosts=tuple(hosts), strength=suspect.strength
         )
         lead.reasons.append(suspect.reason)
+        lead.dumped = suspect.dumped
         leads.append(lead)
     return leads
 

@@ -198,6 +198,8 @@ def _evidence(decision: Decision, evidence: JobEvidence, stories: Mapping[int, S
         if lead.exit is not None:
             cited.append(cite(evidence, lead.exit.report, f"{_who(lead)} ended with {lead.exit.told}"))
         cited.extend(cite(evidence, other, f"same rank: {says(other.kind or 'unknown')}") for other in lead.support[:2])
+        if lead.dumped:
+            cited.extend(_dump_lines(lead, evidence))
         if lead.signal is None and lead.exit is None and lead.ranks and lead.ranks[0] in stories:
             cited.extend(_last_line(lead.ranks[0], evidence, stories))
     seen: set[tuple[str, int]] = set()
@@ -205,6 +207,19 @@ def _evidence(decision: Decision, evidence: JobEvidence, stories: Mapping[int, S
         if (item.file, item.line) not in seen and len(seen) < _MAX_EVIDENCE:
             seen.add((item.file, item.line))
             yield item
+
+
+def _dump_lines(lead: Lead, evidence: JobEvidence) -> Iterable[Evidence]:
+    """The dump of the blamed rank, or of one that waited for it: a record, told in words."""
+    pairs = list(zip(evidence.dumps, evidence.dump_sources, strict=True))
+    own = [pair for pair in pairs if pair[0].rank in lead.ranks] or pairs
+    for dump, source in own[:2]:
+        last = dump.entries[-1] if dump.entries else None
+        text = f"last record: {last.name} seq {last.seq} {last.state}" if last is not None else "no records"
+        yield Evidence(
+            file=evidence.sources[source].path, line=1, text=text, rank=dump.rank,
+            why=f"the flight recorder of {'this' if dump.rank in lead.ranks else 'a waiting'} rank",
+        )  # fmt: skip
 
 
 def _last_line(rank: int, evidence: JobEvidence, stories: Mapping[int, Story]) -> list[Evidence]:
