@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from parsers.lineformats import Message
 from parsers.multiline import Block, BlockKind, Place
@@ -40,6 +41,8 @@ _BOX_RANK = re.compile(r"^(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 _BOX_EXIT = re.compile(r"^(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _RAY_PROCESS = re.compile(r"ray::\S{1,200} \(pid=(?P<pid>\d+), ip=(?P<ip>[0-9a-fA-F.:]+)")
 _SPAWNED = re.compile(r"^-- Process (?P<index>\d{1,5}) terminated with the following error")
+_CODE_LINES = 8
+_CODE_CHARS = 160
 _FRAME_KINDS = (
     (
         re.compile(r"torch/serialization\.py:_?(?:legacy_)?load$|safetensors/.*:(?:load_file|safe_open)$"),
@@ -68,6 +71,9 @@ def block_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]
                 signal.fields.update(pid=process["pid"], ip=process["ip"])
             if spawned := next((found for body in block.lines if (found := _SPAWNED.match(body))), None):
                 signal.fields.setdefault("local_rank", spawned["index"])
+            code = _code_lines(block.lines)
+            if code:
+                signal.fields["code"] = code
             yield signal
 
 
@@ -128,6 +134,16 @@ def exception_signal(
         fields=fields,
         exception=info,
     )
+
+
+def _code_lines(lines: Sequence[str]) -> str:
+    """The source lines that a traceback shows, innermost last, as far as they are short."""
+    code = [
+        line.strip()
+        for above, line in pairwise(lines)
+        if _FRAME.match(above) and line.startswith("    ") and not _FRAME.match(line)
+    ]
+    return "\n".join(line[:_CODE_CHARS] for line in code[-_CODE_LINES:])
 
 
 def _kind_of_stack(info: ExceptionInfo) -> str | None:

@@ -88,6 +88,11 @@ class BlockAssembler:
         """Whether a block is open, so that the lines that follow are needed whatever they hold."""
         return bool(self._open)
 
+    @property
+    def settled(self) -> bool:
+        """Whether each open block is complete as it is, though more of it may follow."""
+        return bool(self._open) and all(block.state == "after" for blocks in self._open.values() for block in blocks)
+
     def feed(self, key: Hashable, origin: Origin, place: Place) -> tuple[bool, list[Block]]:
         """Take one line; tells whether a block took it, and which blocks it ended."""
         body = origin.body

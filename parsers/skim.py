@@ -24,20 +24,17 @@ _REPEATS = 48
 """How many hits of one keyword set behind one line head are parsed; the rest are counted."""
 _ALIKE = 4
 """How many blocks of one keyword set, line head and exception line are parsed beyond that."""
-_MANY = 50_000
-_FEW = 2
+_MANY = 10_000
+_FEW = 1
 """After so many parsed hits in a file, so many of a kind."""
-_KINDS = 20_000
+_KINDS = 10_000
 """How many heads, and how many kinds, are told apart in a file."""
 _BURSTS = 512
 _HEAD_BURSTS = 8
-"""How often the lines above a fault are parsed: in a file, and behind one line head."""
+"""How often the lines around a fault are parsed: in a file, and behind one line head."""
 _SHORT = 12
 """Bytes of a head that count once there are too many kinds."""
-_STAMP = re.compile(
-    rb"(?:[A-Z][a-z]{2} [ \d]\d |[IWEF]?\d{2,4}[-/.]?\d\d[-/.\d]*[T ])?\d\d:\d\d:\d\d[\d.,]*(?:Z|[+-]\d\d:?\d\d)?"
-    rb"|\b\d{1,12}\.\d{3,9}\b"
-)
+_CLOCK = re.compile(rb"\d\d:\d\d:\d\d[\d.,]*|\d{1,12}\.\d{3,9}")
 _MAX_BAR = 1024
 _DIGITS = re.compile(rb"[0-9]+")
 _HEAD = TRACEBACK_HEAD.encode()
@@ -109,8 +106,18 @@ class Repeats:
         self._parsed += wanted
         return wanted
 
+    def loud(self, data: bytes, line_start: int, line_end: int) -> bool:
+        """Whether one more traceback begins here behind a head that has had its share: it is a hit of its own then."""
+        if data.find(_HEAD, line_start, line_end) < 0 or data.find(b"Original " + _HEAD, line_start, line_end) >= 0:
+            return False
+        head = _head(data, line_start, line_end)
+        if len(self._heads) >= _KINDS and head not in self._heads:
+            return True
+        self._heads[head] += 1
+        return self._heads[head] > _REPEATS
+
     def context(self, data: bytes, line_start: int, line_end: int) -> bool:
-        """Whether the lines above a hit line are to be parsed too: it tells a fault, and there were few of its head."""
+        """Whether the lines around a hit line are to be parsed too: it tells a fault, one of few of its head."""
         head = _head(data, line_start, line_end)
         if self._bursts[head] >= _HEAD_BURSTS or self._bursts.total() >= _BURSTS:
             return False
@@ -143,8 +150,10 @@ class Repeats:
 
 
 def _head(data: bytes, line_start: int, line_end: int) -> bytes:
-    """How a line begins, stamps left out."""
-    return _STAMP.sub(b"", data[line_start : min(line_end, line_start + 96)])[:24]
+    """How a line begins, the time of day left out."""
+    raw = data[line_start : min(line_end, line_start + 96)]
+    clock = _CLOCK.search(raw)
+    return (raw[: clock.start()] + raw[clock.end() :] if clock else raw)[:32]
 
 
 def _outcome(data: bytes, line_start: int, line_end: int) -> bytes:

@@ -25,7 +25,7 @@ _ENDS = ((64 << 10, 4 << 10, 256 << 10), (256 << 10, 8 << 10, 768 << 10))
 """Head and tail of a file that are parsed line by line: at most, at least, and of all files of a job together."""
 _LABEL_SAMPLE = 32 << 10
 _BELOW = 8
-"""Lines parsed below a signal without a time of its own, to find one that bounds it."""
+"""Lines parsed below a fault without a time of its own, to find one that bounds it."""
 _KEPT_TAGS = {name: f"tag_{name}" for name in ("task", "pod", "actor", "ip", "gpu", "container")} | {
     "conflict_rank": "conflict_rank"
 }
@@ -104,8 +104,7 @@ class LogTriage:
         self.scan.counts.long_lines += long_lines(data, self._scanned, len(data))
         self._lines(data, 0, len(data))
         self.scan.counts.lines = self._line - 1
-        for block in self._assembler.finish():
-            self._block(block)
+        self._close_blocks()
         for marks in self._marks.values():
             self.scan.signals.extend(marks)
         self._marks.clear()
@@ -182,7 +181,6 @@ class LogTriage:
                 continue
             self._skip_to(data, cursor, line_start, line_end)
             self._one(data[line_start:line_end], self._at(line_start))
-            self._below = _BELOW
             cursor = skip = self._follow(data, line_end + 1, end)
         return cursor
 
@@ -196,15 +194,24 @@ class LogTriage:
                     break
                 self._below -= 1
             line_end = data.find(b"\n", cursor, end)
+            if self._assembler.settled and self._repeats.loud(data, cursor, line_end):
+                self._close_blocks()
+                self._below = 0
+                break
             self._one(data[cursor:line_end], self._at(cursor))
             cursor = line_end + 1
         return cursor
 
+    def _close_blocks(self) -> None:
+        for block in self._assembler.finish():
+            self._block(block)
+
     def _skip_to(self, data: bytes, cursor: int, line_start: int, line_end: int) -> None:
         """Go to a line; before a fault, parse some lines above it, for its stamp and phase."""
         context = line_start
-        if line_start > cursor and self._repeats.context(data, line_start, line_end):
+        if self._repeats.context(data, line_start, line_end):
             context = context_start(data, cursor, line_start)
+            self._below = _BELOW
         self._line += data.count(b"\n", cursor, context)
         self._lines(data, context, line_start)
 

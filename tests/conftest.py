@@ -12,6 +12,12 @@ def pytest_addoption(parser):
 
 
 @pytest.fixture
+def update_golden(request):
+    """Whether what the tests compare with is to be written anew."""
+    return bool(request.config.getoption("--update-golden"))
+
+
+@pytest.fixture
 def golden(request):
     """Compare text with a file of tests/golden; with --update-golden write it there (then read the diff)."""
 

@@ -103,9 +103,6 @@ def fault_leads(stories: Mapping[int, Story]) -> list[Lead]:
             (story.rank,), signal.kind or "unknown", Tier.FAULT, signal, support=[s for s in near if s is not signal]
         )
         lead.lo, lead.hi = bounds(first if first.ns is not None else signal)
-        lead.exit = next((item for item in story.exits if item.ending is not Ending.CLEAN), None)
-        if lead.exit is not None and lead.exit.ns is not None and lead.hi is None:
-            lead.hi = lead.exit.ns + NS
         lead.hosts = (story.host,) if story.host else ((signal.host,) if signal.host else ())
         leads.append(lead)
     return leads

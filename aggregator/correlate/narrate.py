@@ -8,7 +8,7 @@ from aggregator.correlate.decide import Decision, external_ns
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.leads import Lead, Tier
-from aggregator.correlate.phases import layer_of, location, phase_of_kind, phase_of_stack
+from aggregator.correlate.phases import layer_of, location, phase_of_code, phase_of_kind, phase_of_stack, phase_of_text
 from aggregator.correlate.stories import Story, in_order, last_step
 from aggregator.verdict import Candidate, Collateral, Evidence, Failure, Status
 from parsers.records import Role, Signal, StampQuality
@@ -72,6 +72,7 @@ def cite(evidence: JobEvidence, signal: Signal, why: str) -> Evidence:
 
 def failure(
     decision: Decision, evidence: JobEvidence, stories: Mapping[int, Story], signals: Sequence[Signal],
+    exits: Sequence[Exit],
     known_hosts: Sequence[str],
 ) -> Failure:  # fmt: skip
     """The `first_failure` of a verdict."""
@@ -95,7 +96,7 @@ def failure(
         step=step if step is not None else (last_step(story) if story is not None else None),
         exception=(exception.root_type or exception.type) if exception is not None else None,
         location=location(exception), evidence=tuple(_evidence(decision, evidence, stories)),
-        reasons=tuple(_reasons(decision, stories)), candidates=tuple(_candidates(decision)),
+        reasons=tuple(_reasons(decision, stories, exits)), candidates=tuple(_candidates(decision)),
         would_settle=tuple(decision.would_settle),
     )  # fmt: skip
 
@@ -162,8 +163,9 @@ def _gpu(lead: Lead) -> str | None:
 
 def _phase(lead: Lead, story: Story | None, signals: Sequence[Signal]) -> str:
     faults = [s for s in (lead.signal, *lead.support) if s is not None]
+    collective = lead.kind in {"collective_mismatch", "collective_timeout"}
     for signal in faults:
-        phase = phase_of_stack(signal.exception)
+        phase = phase_of_stack(signal.exception, collective=collective) or phase_of_code(signal.fields.get("code", ""))
         if phase is not None:
             return phase
     for signal in faults:
@@ -173,11 +175,18 @@ def _phase(lead: Lead, story: Story | None, signals: Sequence[Signal]) -> str:
     told = _last_phase(marks) or _last_phase([s for s in signals if s.role in {Role.PHASE, Role.PROGRESS}])
     if told in {"evaluation", "checkpoint", "data_loading"}:
         return told
+    words = [signal.text for signal in faults if signal.kind in {"abort", "segfault"}]
+    if lead.tier is Tier.HANG and story is not None and not story.symptoms:
+        words.append(story.last_text)
+    said = next((phase for text in words if (phase := phase_of_text(text))), None)
+    if said is not None:
+        return said
     implied = phase_of_kind(lead.kind)
     if implied is not None:
         return implied
-    progressed = any(s.role is Role.PROGRESS for s in signals)
-    return told or ("unknown" if progressed else "init")
+    if any(s.role is Role.PROGRESS for s in signals):
+        return told or ("forward" if lead.kind == "cuda_oom" else "unknown")
+    return told or "init"
 
 
 def _last_phase(marks: Iterable[Signal]) -> str | None:
@@ -252,7 +261,7 @@ def ranges(numbers: Iterable[int]) -> str:
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in parts)
 
 
-def _reasons(decision: Decision, stories: Mapping[int, Story]) -> Iterable[str]:
+def _reasons(decision: Decision, stories: Mapping[int, Story], exits: Sequence[Exit]) -> Iterable[str]:
     yield from decision.reasons
     for lead in decision.leads[:3]:
         yield from lead.reasons
@@ -262,11 +271,30 @@ def _reasons(decision: Decision, stories: Mapping[int, Story]) -> Iterable[str]:
             yield f"{_who(lead)} reports a fault of its own, which needs no other rank to explain it"
         if lead.exit is not None and lead.exit.ending is not Ending.ERROR:
             yield f"the launcher reports {lead.exit.told} for {_who(lead)}"
+    yield from _launchers_word(decision, exits)
     blamed = set(decision.ranks)
     victims = [rank for rank, story in stories.items() if rank not in blamed and story.symptoms and not story.roots]
     if victims and decision.leads:
         plural = "s" if len(victims) > 1 else ""
         yield f"the errors of rank{plural} {ranges(victims)} only report waiting for others or losing them"
+
+
+def _launchers_word(decision: Decision, exits: Sequence[Exit]) -> Iterable[str]:
+    """Whether torchrun's own "Root Cause" agrees: each agent names one, by the exit that it saw first."""
+    named = sorted(
+        {item.rank for item in exits if item.first and item.report.signature == "te.box" and item.rank is not None}
+    )
+    blamed = set(decision.ranks)
+    if not named or not blamed:
+        return
+    if len(named) == 1 and set(named) <= blamed:
+        yield f"torchrun's root cause (first observed failure) agrees: rank {named[0]}"
+    others = [rank for rank in named if rank not in blamed]
+    if others:
+        yield (
+            f"torchrun's root cause names rank{'s' if len(others) > 1 else ''} {ranges(others)}: each agent reports the"
+            " first exit that it saw on its own node, which may be a victim's"
+        )
 
 
 def _candidates(decision: Decision) -> Iterable[Candidate]:

@@ -18,7 +18,7 @@ _STACK = (
         "data_loading",
         re.compile(
             r"torch/utils/data/|collate|dataloader|/datasets?/|dataset\.py|__getitem__|load_batch|next_batch|webdataset"
-            r"|data_collator|/data\.py",
+            r"|data_collator|/data\.py|torchaudio|torchvision/io|soundfile|librosa|decord|/PIL/|cv2|lhotse|kaldi",
             re.IGNORECASE,
         ),
     ),
@@ -45,11 +45,19 @@ _STACK = (
 )
 
 _KIND_PHASE = {
-    "dataloader_worker_died": "data_loading", "shm_exhausted": "data_loading", "import_error": "init",
-    "rendezvous_failure": "init", "config_error": "init", "collective_timeout": "communication",
-    "collective_mismatch": "communication", "deadlock": "communication", "ib_error": "communication",
-    "network_error": "communication", "nccl_error": "communication",
-}  # fmt: skip
+    "dataloader_worker_died": "data_loading",
+    "nan_loss": "forward",
+    "shm_exhausted": "data_loading",
+    "import_error": "init",
+    "rendezvous_failure": "init",
+    "config_error": "init",
+    "collective_timeout": "communication",
+    "collective_mismatch": "communication",
+    "deadlock": "communication",
+    "ib_error": "communication",
+    "network_error": "communication",
+    "nccl_error": "communication",
+}
 
 
 def user_frames(frames: Sequence[Frame]) -> list[Frame]:
@@ -70,16 +78,59 @@ def location(exception: ExceptionInfo | None) -> str | None:
     return None
 
 
-def phase_of_stack(exception: ExceptionInfo | None) -> str | None:
+_CODE = (
+    ("backward", re.compile(r"\.backward\(")),
+    ("optimizer", re.compile(r"\b(?:optim\w*|opt|scaler|engine)\.step\(")),
+    ("checkpoint", re.compile(r"\bsave\w*\(|save_checkpoint|load_checkpoint|torch\.load\(")),
+    ("evaluation", re.compile(r"\b(?:evaluate|validate|eval_\w+|run_eval\w*|test_step)\(")),
+    (
+        "data_loading",
+        re.compile(r"\bnext\(|\bfor \w+(?:, ?\w+)* in \w*(?:loader|batches|data)|\bbatch\[|\bsample\[|\brecord\["),
+    ),
+    ("communication", re.compile(r"\b(?:all_reduce|all_gather|barrier|broadcast|reduce_scatter)\(")),
+    ("forward", re.compile(r"\b(?:model|self\.model|net|module)\(|\bloss\w* ?= ")),
+)
+"""What a line of the user's own code was about; the innermost line that tells decides."""
+
+_TEXT = (
+    (
+        "data_loading",
+        re.compile(
+            r"\b(?:data ?sets?|data ?loader|batch(?:es)? from|tokeni[sz]\w+|decod\w+|prefetch\w*|download\w*|record)\b"
+            r"|shard|reader\b|read_record|\bread(?:ing)? ",
+            re.IGNORECASE,
+        ),
+    ),
+    ("evaluation", re.compile(r"\b(?:eval\w*|valid\w*)\b", re.IGNORECASE)),
+    ("checkpoint", re.compile(r"\b(?:checkpoint\w*|saving|ckpt)\b", re.IGNORECASE)),
+)
+
+
+def phase_of_code(code: str) -> str | None:
+    """The phase that the source lines of a traceback show, innermost last."""
+    for line in reversed(code.splitlines()):
+        for phase, pattern in _CODE:
+            if pattern.search(line):
+                return phase
+    return None
+
+
+def phase_of_text(text: str) -> str | None:
+    """What a line says that the rank was about to do."""
+    return next((phase for phase, pattern in _TEXT if pattern.search(text)), None)
+
+
+def phase_of_stack(exception: ExceptionInfo | None, *, collective: bool = False) -> str | None:
     """The phase that a stack shows, None where it shows none.
 
-    A function of the user's named for evaluation outranks what was going on inside it.
+    A function of the user's named for evaluation outranks what was going on inside it. With `collective`, that a
+    rank was inside a collective is taken for granted: what called it counts.
     """
     if exception is None:
         return None
     frames = (*exception.outer_frames, *exception.frames)
     own = user_frames(frames)
-    inner = _innermost(frames)
+    inner = _innermost(frames, passing="communication" if collective else None)
     if inner == "checkpoint" or any(_CHECKPOINT.search(frame.function) for frame in own[-3:]):
         return "checkpoint"
     if any(_EVALUATION.search(frame.function.lower()) for frame in own) or any(
@@ -90,11 +141,13 @@ def phase_of_stack(exception: ExceptionInfo | None) -> str | None:
     return inner
 
 
-def _innermost(frames: Sequence[Frame]) -> str | None:
+def _innermost(frames: Sequence[Frame], passing: str | None) -> str | None:
     for frame in reversed(frames):
         place = f"{frame.file}:{frame.function}"
         for phase, pattern in _STACK:
             if pattern.search(place):
+                if phase == passing:
+                    break
                 return phase
     if frames and all(frame.function == "<module>" for frame in user_frames(frames)):
         return "init"

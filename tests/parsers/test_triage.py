@@ -3,6 +3,7 @@
 import dataclasses
 import subprocess
 import sys
+from itertools import pairwise
 
 import pytest
 from hypothesis import HealthCheck, example, given, settings
@@ -51,27 +52,27 @@ def line_at(data, offset):
 
 
 PIECES = (
-    b'[rank3]: Traceback (most recent call last):\n[rank3]:   File "/w/t.py", line 9, in <module>\n[rank3]:     f()\n'
-    b'[rank3]:   File "/w/t.py", line 4, in f\n[rank3]:     return x["k"]\n[rank3]: KeyError: \'k\'\n',
-    b'[rank0]: Traceback (most recent call last):\n[rank1]: Traceback (most recent call last):\n'
+    (b'[rank3]: Traceback (most recent call last):\n[rank3]:   File "/w/t.py", line 9, in <module>\n[rank3]:     f()\n'
+    b'[rank3]:   File "/w/t.py", line 4, in f\n[rank3]:     return x["k"]\n[rank3]: KeyError: \'k\'\n'),
+    (b'[rank0]: Traceback (most recent call last):\n[rank1]: Traceback (most recent call last):\n'
     b'[rank0]:   File "a.py", line 1, in f\n[rank1]:   File "b.py", line 2, in g\n[rank1]:     g()\n'
-    b"[rank0]: ValueError: of rank 0\n[rank1]: TypeError: of rank 1\n",
-    b'Traceback (most recent call last):\n  File "t.py", line 2, in <module>\n    import apex\n'
-    b"ModuleNotFoundError: No module named 'apex'\n",
-    b'Traceback (most recent call last):\n  File "db.py", line 5, in read\nIndexError: list index out of range\n\n'
+    b"[rank0]: ValueError: of rank 0\n[rank1]: TypeError: of rank 1\n"),
+    (b'Traceback (most recent call last):\n  File "t.py", line 2, in <module>\n    import apex\n'
+    b"ModuleNotFoundError: No module named 'apex'\n"),
+    (b'Traceback (most recent call last):\n  File "db.py", line 5, in read\nIndexError: list index out of range\n\n'
     b"During handling of the above exception, another exception occurred:\n\n"
-    b'Traceback (most recent call last):\n  File "t.py", line 9, in main\nRuntimeError: gave up\n',
-    b'Traceback (most recent call last):\n  File "t.py", line 3, in main\n    for x in loader:\n'
+    b'Traceback (most recent call last):\n  File "t.py", line 9, in main\nRuntimeError: gave up\n'),
+    (b'Traceback (most recent call last):\n  File "t.py", line 3, in main\n    for x in loader:\n'
     b"KeyError: Caught KeyError in DataLoader worker process 2.\nOriginal Traceback (most recent call last):\n"
     b'  File "/o/torch/utils/data/_utils/worker.py", line 5, in _worker_loop\n    data = fetch()\n'
-    b'  File "/w/data.py", line 48, in __getitem__\n    y\nKeyError: \'caption\'\n\n',
-    b'Traceback (most recent call last):\n  File "main.py", line 3, in <module>\n    ray.get(x)\n'
+    b'  File "/w/data.py", line 48, in __getitem__\n    y\nKeyError: \'caption\'\n\n'),
+    (b'Traceback (most recent call last):\n  File "main.py", line 3, in <module>\n    ray.get(x)\n'
     b"ray.exceptions.RayTaskError(ValueError): ray::Runner.run() (pid=331, ip=10.1.9.20, actor_id=c07d)\n"
-    b'  File "r.py", line 7, in run\n    step()\nValueError: bad step\n',
-    b"Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007ff5691feb80 (most recent call first):\n"
+    b'  File "r.py", line 7, in run\n    step()\nValueError: bad step\n'),
+    (b"Fatal Python error: Segmentation fault\n\nCurrent thread 0x00007ff5691feb80 (most recent call first):\n"
     b'  File "/w/data.py", line 48 in __getitem__\n  File "/w/train.py", line 123 in main\n\n'
-    b"Extension modules: numpy, torch._C (total: 2)\n",
-    b"============================================================\ntrain.py FAILED\n"
+    b"Extension modules: numpy, torch._C (total: 2)\n"),
+    (b"============================================================\ntrain.py FAILED\n"
     b"------------------------------------------------------------\nFailures:\n[1]:\n"
     b"  time      : 2025-10-03_18:37:05\n  host      : gpu-a1\n  rank      : 5 (local_rank: 5)\n"
     b"  exitcode  : -6 (pid: 4242)\n  error_file: <N/A>\n  traceback : Signal 6 (SIGABRT) received by PID 4242\n"
@@ -79,15 +80,16 @@ PIECES = (
     b"  time      : 2025-10-03_18:37:01\n  host      : gpu-a1\n  rank      : 2 (local_rank: 2)\n"
     b"  exitcode  : 1 (pid: 4239)\n  error_file: /tmp/e.json\n  traceback : Traceback (most recent call last):\n"
     b'    File "/w/t.py", line 4, in f\n      return x["k"]\n  KeyError: \'k\'\n  \n'
-    b"============================================================\n",
-    b"[rank1]:[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation "
+    b"============================================================\n"),
+    (b"[rank1]:[E1003 18:37:01.832146912 ProcessGroupNCCL.cpp:607] [Rank 1] Watchdog caught collective operation "
     b"timeout: WorkNCCL(SeqNum=81, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=600000) ran for 600011 "
-    b"milliseconds before timing out.\n",
-    b"node-1:3157:3301 [2] NCCL WARN NET/IB : Got completion from peer with error 12, opcode 0, len 0, vendor err 129\n",
-    b"Training:  10%|#         | 10/100 [00:10<01:30,  1.00it/s]\rTraining:  11%|#         | 11/100 [00:11<01:30,  "
-    b"1.00it/s]\rTraining:  12%|#         | 12/100 [00:12<01:30,  1.00it/s]\n",
+    b"milliseconds before timing out.\n"),
+    b"node-1:3157:3301 [2] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129\n",
+    (b"Training:  10%|#         | 10/100 [00:10<01:30,  1.00it/s]\rTraining:  11%|#         | 11/100 [00:11<01:30,  "
+    b"1.00it/s]\rTraining:  12%|#         | 12/100 [00:12<01:30,  1.00it/s]\n"),
     b"\x1b[36m(Worker pid=812, ip=10.0.0.3)\x1b[0m \x1b[31mERROR\x1b[0m cuda out\n",
-    b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.11 GiB\n",
+    (b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB "
+    b"of which 1.20 GiB is free.\n"),
     b"2025-10-03 18:36:59,123 [rank 2] INFO trainer: step 120 loss 2.31\r\n",
     b"2025-10-03 18:37:00,500 INFO trainer: step 121 loss 2.30\n",
     b"0: 2025-10-03 18:36:58 INFO start\n1: 2025-10-03 18:36:58 INFO start\n",
@@ -106,7 +108,7 @@ cuts = st.lists(st.floats(0, 1), max_size=25)
 
 def cut(data, places):
     edges = sorted({0, len(data), *(int(place * len(data)) for place in places)})
-    return [data[start:stop] for start, stop in zip(edges, edges[1:], strict=False)]
+    return [data[start:stop] for start, stop in pairwise(edges)]
 
 
 @settings(max_examples=120, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -171,7 +173,8 @@ def ordinary(size, first=0, every=1):
     """Lines of a healthy program; one in `every` has a stamp."""
     step = b"%s trainer: loss 2.3121 lr 3.0e-4 grad_norm 1.02 tokens/s 51234 mem 61.2GB\n"
     lines = [
-        step % (b"2025-10-03 %02d:%02d:%02d,500 INFO" % (n // 3600 % 24, n // 60 % 60, n % 60) if n % every == 0 else b"-")
+        step
+        % (b"2025-10-03 %02d:%02d:%02d,500 INFO" % (n // 3600 % 24, n // 60 % 60, n % 60) if n % every == 0 else b"-")
         for n in range(first, first + size // 70)
     ]
     return b"".join(lines)
@@ -240,7 +243,7 @@ def loud(line, count=100_000):
 LOUD = {
     "tagged": b"[rank0]: %02d:%02d:%02d RuntimeError: CUDA error: an illegal memory access was encountered %d\n",
     "stamped": b"2025-10-03 %02d:%02d:%02d,%03d ERROR rank=0 RuntimeError: CUDA error: device-side assert triggered\n",
-    "untagged": b"%d %d %d RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (attempt %d)\n",
+    "untagged": b"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB (%d:%d:%d, attempt %d)\n",
 }
 
 
@@ -248,19 +251,19 @@ LOUD = {
 def test_a_loud_rank_neither_fills_memory_nor_hides_the_first_fault_of_another(line):
     noise = loud(line)
     fault = b"".join(b"[rank1]: " + text + b"\n" for text in FAULT.splitlines())
-    data = noise + b"2025-10-03 23:59:58,000 [rank1] INFO alive\n" + fault + noise
+    data = noise + b"2025-10-03 23:59:58,000 [rank1] INFO alive\n" + fault + noise[: 1 << 20]
     scan = scanned(data)
     signal = one(scan, "ZeroDivisionError")
     assert signal.rank == 1
     assert len(scan.signals) < 12_000
-    assert scan.counts.repeats > 100_000
-    assert scan.counts.lines == data.count(b"\n")
+    assert scan.counts.repeats > 90_000
+    assert scan.counts.lines == len(data.splitlines())
 
 
 def test_a_hundred_thousand_tracebacks_without_a_tag_do_not_hide_another_one():
     caught = b'Traceback (most recent call last):\n  File "r.py", line 1, in get\n    get()\nTimeoutError: try %d\n'
-    noise = b"".join(caught % n for n in range(60_000)) + b"-\n" * 200_000
-    data = noise + FAULT + noise
+    noise = b"".join(caught % n for n in range(100_000)) + b"-\n" * 200_000
+    data = noise + FAULT + noise[: 1 << 20]
     scan = scanned(data)
     signal = one(scan, "ZeroDivisionError")
     assert line_at(data, signal.offset).startswith(b"ZeroDivisionError")
@@ -269,7 +272,7 @@ def test_a_hundred_thousand_tracebacks_without_a_tag_do_not_hide_another_one():
 
 def test_one_process_that_says_much_that_is_harmless_does_not_hide_its_own_fault():
     info = b"node-1:3157:3301 [2] NCCL INFO comm 0x5591 rank 2 nRanks 8 nNodes 1 localRanks 8 localRank 2 MNNVL 0\n"
-    fault = b"node-1:3157:3301 [2] NCCL WARN NET/IB : Got completion from peer with error 12, opcode 0, len 0, vendor err 129\n"
+    fault = b"node-1:3157:3301 [2] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129\n"
     data = info * 20_000 + fault + info * 20_000
     found = [signal for signal in scanned(data).signals if line_at(data, signal.offset) + b"\n" == fault]
     assert found
@@ -277,8 +280,8 @@ def test_one_process_that_says_much_that_is_harmless_does_not_hide_its_own_fault
 
 def test_the_time_of_a_late_fault_is_that_of_the_line_above_it_though_another_rank_had_many():
     noise = b"".join(
-        b"[rank0]: 2025-10-03 10:%02d:%02d INFO retry\n[rank0]: RuntimeError: CUDA out of memory. Tried to allocate 1 GiB\n-\n"
-        % (n // 60 % 60, n % 60)
+        b"[rank0]: 2025-10-03 10:%02d:%02d INFO retry\n"
+        b"[rank0]: RuntimeError: CUDA out of memory. Tried to allocate 1 GiB\n-\n" % (n // 60 % 60, n % 60)
         for n in range(2_000)
     )
     last = b"[rank1]: 2025-10-03 12:00:00 INFO alive\n"
@@ -339,7 +342,10 @@ def test_an_error_at_the_end_of_a_long_line_is_seen():
 
 # Times.
 
-OOM = b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB\n"
+OOM = (
+    b"torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79 GiB "
+    b"of which 1.20 GiB is free.\n"
+)
 
 
 def oom(text, **source):
@@ -445,7 +451,10 @@ def test_of_many_marks_of_progress_the_first_and_the_last_of_each_stream_are_kep
 
 
 def test_activity_tells_when_and_where_each_stream_was_last_heard():
-    data = b"[rank0]: 2025-10-03 10:00:00 INFO a\n[rank1]: 2025-10-03 10:00:05 INFO b\n[rank0]: 2025-10-03 10:00:09 INFO c\n\n"
+    data = (
+        b"[rank0]: 2025-10-03 10:00:00 INFO a\n[rank1]: 2025-10-03 10:00:05 INFO b\n"
+        b"[rank0]: 2025-10-03 10:00:09 INFO c\n\n"
+    )
     scan = scanned(data)
     zero, one_ = scan.activity[StreamKey(0)], scan.activity[StreamKey(1)]
     assert (zero.lines, zero.first.line, zero.last.line, zero.last_body) == (2, 1, 3, "c")
