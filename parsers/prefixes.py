@@ -12,6 +12,7 @@ Keys of a prefix's `tags` with a meaning of their own; all others are constants 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from functools import cache
 from itertools import accumulate, groupby, islice
@@ -35,6 +36,8 @@ _TEXTS: Final = frozenset({"host", "stream", "level", "logger"})
 _CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
 _GROUP: Final = re.compile(r"\(\?P<\w+>")
 _GROUP_NAME: Final = re.compile(r"\(\?P<(\w+)>")
+_HOSTED: Final = re.compile(r"(?P<host>[a-zA-Z][a-zA-Z-]{0,40}\d[\w.-]{0,80}): ")
+_OFTEN: Final = 3
 _LABEL: Final = re.compile(r"(?:P\d{1,4} )? {0,4}\d{1,5}:(?: |$)")
 # Words that programs number in brackets as torchrun does its roles; none of them is a process.
 _NOT_ROLES: Final = frozenset(
@@ -125,6 +128,21 @@ def looks_labelled(lines: Iterable[str]) -> bool:
         seen += 1
         labelled += _LABEL.match(line) is not None
     return labelled * 2 > seen
+
+
+def hosts_in_front(lines: Iterable[str]) -> frozenset[str]:
+    """The host names that pdsh and its like put before each line (`node-b: text`), empty if that is not the form.
+
+    Pass the first some hundred lines of a file. A name holds a digit and comes often; together they begin most lines.
+    """
+    names: Counter[str] = Counter()
+    seen = 0
+    for line in islice((line for line in lines if line.strip()), 400):
+        seen += 1
+        if found := _HOSTED.match(line):
+            names[found["host"]] += 1
+    often = {name: count for name, count in names.items() if count > _OFTEN}
+    return frozenset(often) if sum(often.values()) * 2 > seen else frozenset()
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ from parsers.blocks import PLAIN_EXCEPTION, block_signals
 from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import Message
 from parsers.multiline import Block, BlockAssembler, Place
-from parsers.prefixes import Origin, PrefixStripper, looks_labelled
+from parsers.prefixes import Origin, PrefixStripper, hosts_in_front, looks_labelled
 from parsers.records import Role, Signal, Source, Stamp, StampQuality
 from parsers.scan import Activity, Scan, StreamKey
 from parsers.skim import MAX_LINE, Repeats, context_start, long_lines, shortened, visible
@@ -145,7 +145,9 @@ class LogTriage:
     def _begin(self, data: bytes) -> PrefixStripper:
         """The stripper that fits the file, decided on its first lines."""
         head = data[:_LABEL_SAMPLE].decode(errors="replace").splitlines()
-        return PrefixStripper(self._lexicon.prefixes, self._context, labelled=looks_labelled(head))
+        return PrefixStripper(
+            self._lexicon.prefixes, self._context, labelled=looks_labelled(head), hosts=hosts_in_front(head)
+        )
 
     def _lines(self, data: bytes, start: int, end: int) -> None:
         """Parse every line of data[start:end]."""

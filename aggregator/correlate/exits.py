@@ -62,7 +62,7 @@ class Exit:
             return "host_oom"
         if self.signum is not None:
             return _FATAL_KINDS.get(self.signum, "killed")
-        return "unknown"
+        return "killed" if self.ending is Ending.KILLED else "unknown"
 
     @property
     def told(self) -> str:
@@ -71,7 +71,7 @@ class Exit:
             return "killed by the memory limit"
         if self.signum is not None:
             return signal_name(self.signum)
-        return f"exit code {self.code}"
+        return f"exit code {self.code}" if self.code is not None else "a sudden end"
 
 
 def signal_name(signum: int) -> str:
@@ -110,6 +110,10 @@ _NAMES_FIRST = frozenset({"te.failed", "composer.exit", "pl.observer", "hvd.exit
 """Launchers that report just the first process they found dead."""
 
 
+_VANISHED = frozenset({"ray.worker.died", "ray.actor.died", "ray.worker.exit"})
+"""Reports of a process that was gone all at once, without an exit code."""
+
+
 def _status(signal: Signal) -> tuple[int | None, int | None, Ending | None]:
     fields = signal.fields
     if fields.get("oom") or signal.kind == "host_oom":
@@ -123,6 +127,8 @@ def _status(signal: Signal) -> tuple[int | None, int | None, Ending | None]:
             signum = code - 128
     if signum is not None:
         return code, signum, _ending_of_signal(signum)
+    if code is None and signal.signature in _VANISHED:
+        return None, None, Ending.KILLED
     if code is None:
         return None, None, Ending.ERROR if signal.kind or fields.get("peer_rank") or signal.rank is not None else None
     return code, None, Ending.CLEAN if code == 0 else Ending.ERROR

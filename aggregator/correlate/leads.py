@@ -252,6 +252,11 @@ def _cluster_lead(
 ) -> Lead:
     """The ranks that launchers say ended badly without a word of their own are those that said this."""
     host = signals[0].host or evidence.source(signals[0]).host
+    if host and signals[0].kind == "nvlink_error" and evidence.source(signals[0]).kind is SourceKind.KERNEL:
+        lead = _homeless_lead(signals, tuple(table.ranks_on(host)), stories)
+        lead.attributed = "a fault of the node's switch fabric strikes all its GPUs"
+        lead.hosts = (host,)
+        return lead
     fit = _silent_enders(signals, exits, stories, host)
     count = _distinct(signals)
     stopped = _stopped_quietly(exits, stories, host, fit)
