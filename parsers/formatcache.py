@@ -28,8 +28,9 @@ def formats_for_reading() -> tuple[Format, ...]:
         FormatError: see `load_formats`.
     """
     place = _place()
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        return _thaw(json.loads(place.read_bytes()))
+    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
+        if stored := _thaw(json.loads(place.read_bytes())):
+            return stored
     formats = load_formats()
     with suppress(OSError):
         _store(place, json.dumps([_freeze(fmt) for fmt in formats], separators=(",", ":")))
@@ -51,9 +52,13 @@ def _store(place: Path, text: str) -> None:
     for old in place.parent.glob("formats-*.json"):
         old.unlink(missing_ok=True)
     handle, name = tempfile.mkstemp(dir=place.parent)
-    with os.fdopen(handle, "w", encoding="utf-8") as out:
-        out.write(text)
-    Path(name).replace(place)
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as out:
+            out.write(text)
+        Path(name).replace(place)
+    except OSError:
+        Path(name).unlink(missing_ok=True)
+        raise
 
 
 def _freeze(fmt: Format) -> dict[str, object]:

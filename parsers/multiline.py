@@ -66,12 +66,16 @@ class Block:
     places: list[Place] = field(default_factory=list)
     state: str = "frames"
     foreign: int = 0
+    """Lines of others since its own last one."""
+    strays: int = 0
+    """Lines of its own stream that did not fit, blank ones where a chain may follow."""
     mark: object = None
     """What the caller's `mark` gave when the block began."""
 
     def add(self, body: str, place: Place) -> None:
         self.lines.append(body)
         self.places.append(place)
+        self.foreign = 0
 
 
 class BlockAssembler:
@@ -196,8 +200,8 @@ def _fault_takes(block: Block, body: str, place: Place) -> tuple[bool, bool]:
     if _DUMP_LINE.match(body):
         block.add(body, place)
         return True, body.startswith("Extension modules:")
-    block.foreign += 1
-    return False, block.foreign > 2  # noqa: PLR2004 - a line of another writer may stand between
+    block.strays += 1
+    return False, block.strays > 2  # noqa: PLR2004 - a line of another writer may stand between
 
 
 def _traceback_takes(block: Block, body: str, origin: Origin, place: Place) -> tuple[bool, bool]:
@@ -210,8 +214,8 @@ def _traceback_takes(block: Block, body: str, origin: Origin, place: Place) -> t
         return True, False
     stripped = body.strip()
     if not stripped:
-        block.foreign += 1
-        return True, block.foreign > 3  # noqa: PLR2004 - a chain has one blank line between its parts
+        block.strays += 1
+        return True, block.strays > 3  # noqa: PLR2004 - a chain has one blank line between its parts
     if stripped in _CHAIN:
         block.state = "chain"
         block.add(stripped, place)
@@ -219,7 +223,7 @@ def _traceback_takes(block: Block, body: str, origin: Origin, place: Place) -> t
     nested = _NESTED.match(stripped)
     if TRACEBACK_HEAD in body and (block.state == "chain" or nested):
         block.state = "frames"
-        block.foreign = 0
+        block.strays = 0
         block.add(body if nested else TRACEBACK_HEAD, place)
         return True, False
     if nested:
@@ -238,7 +242,7 @@ def _frames_take(block: Block, body: str, origin: Origin, place: Place) -> tuple
     if TRACEBACK_HEAD not in body and _EXCEPTION_LINE.match(body) and (was_record or not own_record):
         block.add(body, place)
         block.state = "after"
-        block.foreign = 0
+        block.strays = 0
         return True, False
     block.foreign += 1
     return False, False

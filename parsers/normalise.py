@@ -7,25 +7,26 @@ time; memory does not grow with the logs.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain, islice
-from string import ascii_letters
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-import polars as pl
 import pyarrow as pa
 
-from parsers import kernel
-from parsers.chunks import CHUNK_SIZE, HEAD_WINDOW, SLACK, Chunk, Packer, Piece, body_column, polars_series, strings
+from parsers.chunks import CHUNK_SIZE, HEAD_WINDOW, SLACK, Chunk, Packer, Piece
+from parsers.kernel import scan
+from parsers.linetags import STREAMS, read_loggers, read_severities, read_tags
 from parsers.records import Signal, Source
 from parsers.schema import EVENT_SCHEMA
+from parsers.stampcolumns import read_stamps, with_year
+from parsers.text import body_column
 
 if TYPE_CHECKING:
-    from parsers.kernel import Bools, Bytes, Ints, Stamps
+    from parsers.kernel import Bools, Ints
+    from parsers.stampcolumns import Stamps
 
 OpenChunks: TypeAlias = Callable[[Source], Iterator[bytes]]
 """The decompressed bytes of a source in blocks of any size. Called again where they are needed a second time."""
@@ -120,14 +121,14 @@ class Normalisation:
 
     def _batch(self, chunk: Chunk) -> pa.RecordBatch:
         data = np.frombuffer(chunk.data, np.uint8)
-        lines, colons = kernel.scan(data, chunk.size)
+        lines = scan(data, chunk.size)
         layout = _Layout.of(chunk.pieces, lines.starts)
-        stamps = kernel.read_stamps(data, lines, colons)
+        stamps = read_stamps(data, lines)
         ts, quality = self._clock.times(chunk.pieces, layout, stamps)
         text = body_column(chunk, data, lines)
         sources = [piece.source for piece in chunk.pieces]
         labelled = layout.spread([source.layout == SRUN_LABEL for source in sources]).astype(np.bool_)
-        tags = _read_tags(text.column, data, lines.starts, labelled)
+        tags = read_tags(data, lines.starts, labelled)
         columns = {
             "ts": ts,
             "ts_quality": pa.DictionaryArray.from_arrays(pa.array(quality, pa.int8()), _QUALITIES),
@@ -135,9 +136,9 @@ class Normalisation:
             "rank": layout.numbers([source.rank for source in sources], tags.rows, tags.rank),
             "local_rank": layout.numbers([source.local_rank for source in sources], tags.rows, tags.local_rank),
             "attempt": pa.array(layout.spread([source.attempt or 0 for source in sources]).astype(np.int32)),
-            "stream": layout.words([source.stream for source in sources], pa.int8(), tags.rows, tags.stream),
-            "severity": pa.array(_severities(text.column, stamps)),
-            "logger": _loggers(data, stamps, layout.rows),
+            "stream": layout.words([source.stream for source in sources], pa.int8(), tags.rows, tags.stream, STREAMS),
+            "severity": pa.array(read_severities(text.column, stamps)),
+            "logger": read_loggers(data, stamps, layout.rows),
             "body": text.column,
             "signature": self._signatures(chunk.pieces, layout),
             "path": layout.words([source.path for source in sources], pa.int32()),
@@ -156,14 +157,14 @@ class Normalisation:
 
     def _signatures(self, pieces: Sequence[Piece], layout: _Layout) -> pa.DictionaryArray[Any, Any]:
         rows: list[int] = []
-        words: list[str | None] = []
+        words: list[str] = []
         bounds = [*layout.heads.tolist(), layout.rows]
         for piece, head, end in zip(pieces, bounds, bounds[1:], strict=False):
             last = piece.first_line + end - head
             found = [line for line in self._marks.get(piece.source.index, ()) if piece.first_line <= line < last]
             rows += [head + line - piece.first_line for line in found]
             words += [self._marks[piece.source.index][line] for line in found]
-        return layout.words([None] * len(pieces), pa.int32(), np.array(rows, np.int64), words)
+        return layout.words([None] * len(pieces), pa.int32(), np.array(rows, np.int64), np.arange(len(rows)), words)
 
 
 def normalise(
@@ -203,11 +204,10 @@ class _Layout:
         """A value a piece as a value a row."""
         return np.repeat(np.array(values, np.int64), self.counts)
 
-    def numbers(self, values: Sequence[int | None], rows: Ints, own: pl.Series) -> pa.Array[Any]:
-        """A number a piece, those of some rows replaced where `own` has one; int32."""
+    def numbers(self, values: Sequence[int | None], rows: Ints, own: Ints) -> pa.Array[Any]:
+        """A number a piece, those of some rows replaced where `own` is not -1; int32."""
         column = self.spread([-1 if value is None else value for value in values]).astype(np.int32)
-        told = own.is_not_null().to_numpy()
-        column[rows[told]] = own.drop_nulls().to_numpy()
+        column[rows[own >= 0]] = own[own >= 0]
         return pa.array(column, mask=column < 0)
 
     def words(
@@ -215,13 +215,14 @@ class _Layout:
         values: Sequence[str | None],
         index: pa.DataType,
         rows: Ints | None = None,
-        own: Sequence[str | None] = (),
+        own: Ints | None = None,
+        words: Sequence[str] = (),
     ) -> pa.DictionaryArray[Any, Any]:
-        """A word a piece, those of some rows replaced where `own` has one."""
+        """A word a piece, those of some rows replaced: `own` are their places in `words`, -1 for none."""
         codes: dict[str | None, int] = {None: -1}
         column = self.spread([codes.setdefault(value, len(codes) - 1) for value in values])
-        if rows is not None and len(rows):
-            replaced = np.array([codes.setdefault(value, len(codes) - 1) for value in own], np.int64)
+        if rows is not None and own is not None and len(rows):
+            replaced = np.array([*(codes.setdefault(word, len(codes) - 1) for word in words), -1], np.int64)[own]
             column[rows[replaced >= 0]] = replaced[replaced >= 0]
         dictionary = pa.array([word for word in codes if word is not None], pa.string())
         indices: Any = pa.array(column.astype(np.int32), mask=column < 0).cast(index)
@@ -290,7 +291,7 @@ class _Clock:
         values = np.array([ns or 0 for ns in reference], np.int64)
         ns = stamps.ns.copy()
         short = ~stamps.dated
-        ns[short] = kernel.with_year(ns[short], values[run[short]])
+        ns[short] = with_year(ns[short], values[run[short]])
         kept = stamps.dated | has[run]
         return stamps.row[kept], ns[kept], kept
 
@@ -309,107 +310,6 @@ class _Clock:
                 break
         head = head[:_PROBED_BYTES] + b"\n"
         data = np.frombuffer(head + bytes(SLACK), np.uint8)
-        stamps = kernel.read_stamps(data, *kernel.scan(data, len(head)))
+        stamps = read_stamps(data, scan(data, len(head)))
         dated = stamps.ns[stamps.dated]
         return int(dated[0]) if len(dated) else None
-
-
-def _indices(rows: Ints) -> pa.Int64Array:
-    return pa.array(rows, pa.int64())
-
-
-@dataclass(frozen=True, slots=True)
-class _Tags:
-    """What launcher tags say, for the rows that have one."""
-
-    rows: Ints
-    rank: pl.Series
-    local_rank: pl.Series
-    stream: list[str | None]
-
-
-_WHEN = r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ [0-9]][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9] [0-9]{4})?"
-# mpirun and horovodrun, PRRTE, the rank of torch, the role and local rank of torchrun --tee, srun -l
-_TAG = (
-    rf"^(?:{_WHEN}\[(?:[\w@.-]+,)?(?P<mpi>[0-9]{{1,7}})\]<(?P<stream>stdout|stderr|stddiag)>:"
-    r'|<(?P<xml>stdout|stderr) rank="(?P<prrte>[0-9]{1,7})">'
-    r"|\[rank(?P<rank>[0-9]{1,7})\]:"
-    r"|\[[A-Za-z_](?:[\w.-]{0,40}?[A-Za-z_.-])?(?P<local>[0-9]{1,5})\]: ?(?:\[rank(?P<nested>[0-9]{1,7})\]:)?"
-    r"|(?P<label> *[0-9]{1,7}): )"
-)
-_LETTER, _DIGIT = kernel.byte_class(ascii_letters.encode() + b"_"), kernel.byte_class(b"0123456789")
-_LABEL = kernel.byte_class(b" 0123456789")
-
-
-def _read_tags(column: pa.StringArray, data: Bytes, starts: Ints, labelled: Bools) -> _Tags:
-    """Ranks and streams from the tags at the front of the lines, looked for where a line begins like one."""
-    first, second = data[starts], data[starts + 1]
-    named = _LETTER[second] | (_DIGIT[second] & (data[starts + 5] != ord("-")))  # [2026-… is a stamp
-    likely = ((first == ord("[")) & named) | ((first == ord("<")) & (second == ord("s")))
-    likely |= (data[starts + 24] == ord("[")) & (data[starts + 3] == ord(" ")) & (data[starts + 7] == ord(" "))
-    likely |= labelled & _LABEL[first]
-    rows = np.flatnonzero(likely)
-    found = polars_series(column.take(_indices(rows))).str.extract_groups(_TAG).struct
-    number = {name: found.field(name).cast(pl.Int32) for name in ("mpi", "prrte", "rank", "local", "nested")}
-    label = found.field("label").str.strip_chars(" ").cast(pl.Int32)
-    # A number and a colon are a label only where the source says so.
-    label = label.set(pl.Series(~labelled[rows]), None) if len(rows) else label
-    rank = number["mpi"]
-    for other in (number["prrte"], number["rank"], number["nested"], label):
-        rank = rank.zip_with(rank.is_not_null(), other)
-    stream = found.field("stream").zip_with(found.field("stream").is_not_null(), found.field("xml"))
-    return _Tags(rows, rank, number["local"], stream.to_list())
-
-
-_HEAD_CHARACTERS = 160
-"""A level or a logger is named within so many characters, or it is part of the message."""
-_LEVEL = (
-    r"((?-u:\b)(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)(?-u:\b)"
-    r'|"(?:level|lvl|severity|levelname)": ?"[A-Za-z]+|: (?:error|warning|fatal): )'
-)
-_SEVERITY = {
-    "trace": 1, "debug": 5, "info": 9, "notice": 10, "warn": 13, "warning": 13, "error": 17, "critical": 21,
-    "fatal": 21,
-}  # fmt: skip
-_LETTERS = np.zeros(256, np.int8)
-_LETTERS[list(b"VIWEFC")] = (5, 9, 13, 17, 21, 21)
-_WORDS = re.compile(r"[A-Za-z]+")
-_IN_NAME = _LETTER | _DIGIT | kernel.byte_class(b"./+-")
-_NAME_BYTES = 40
-
-
-def _severities(column: pa.StringArray, stamps: Stamps) -> npt.NDArray[np.int8]:
-    """OpenTelemetry's number of each line's level; 0 where the line names none."""
-    words = polars_series(column).str.slice(0, _HEAD_CHARACTERS).str.extract(_LEVEL).to_arrow().dictionary_encode()
-    names = [_WORDS.findall(str(word))[-1].lower() for word in words.dictionary.to_pylist()]
-    levels = np.array([*(_SEVERITY.get(name, 0) for name in names), 0], np.int8)
-    severity: npt.NDArray[np.int8] = levels[words.indices.fill_null(len(names)).to_numpy(zero_copy_only=False)]
-    lettered = stamps.letter > 0
-    severity[stamps.row[lettered]] = _LETTERS[stamps.letter[lettered]]
-    return severity
-
-
-def _loggers(data: Bytes, stamps: Stamps, rows: int) -> pa.DictionaryArray[Any, Any]:
-    """The logger of `logging`'s usual format, the source file of glog and c10: what a line names behind its stamp."""
-    end = stamps.end
-    dashed = (data[end] == ord(" ")) & (data[end + 1] == ord("-")) & (data[end + 2] == ord(" "))
-    named = np.flatnonzero(dashed | (stamps.letter > 0))
-    start, dashed = end[named] + np.where(dashed[named], 3, 0), dashed[named]
-    # Rows of bytes from each place on, without an index for each byte.
-    padded = np.append(data, np.zeros(_NAME_BYTES, np.uint8)) if len(data) < _NAME_BYTES else data
-    windows = np.lib.stride_tricks.sliding_window_view(padded, _NAME_BYTES)
-    far = len(windows) - 1
-    # A thread number stands between glog's stamp and its file.
-    coded = np.flatnonzero(~dashed)
-    start[coded] += (~_LABEL[windows[np.minimum(start[coded], far)]]).argmax(axis=1)
-    window = windows[np.minimum(start, far)]
-    inside = _IN_NAME[window]
-    length = (~inside).argmax(axis=1)
-    stop = np.minimum(start + length, len(data) - 3)
-    spaced = (data[stop] == ord(" ")) & (data[stop + 1] == ord("-")) & (data[stop + 2] == ord(" "))
-    good = (length > 0) & np.where(dashed, spaced, data[stop] == ord(":"))
-    names = window[good][np.arange(_NAME_BYTES) < length[good, None]].tobytes()
-    words = strings(names, length[good]).dictionary_encode()
-    codes = np.full(rows, -1, np.int32)
-    codes[stamps.row[named[good]]] = words.indices.to_numpy()
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=codes < 0), words.dictionary)

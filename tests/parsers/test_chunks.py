@@ -7,9 +7,10 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from parsers import kernel
-from parsers.chunks import HEAD_WINDOW, KEPT, LINE_CAP, SLACK, Chunk, Packer, body_column, clean_line
+from parsers.chunks import HEAD_WINDOW, KEPT, LINE_CAP, SLACK, Chunk, Packer
+from parsers.kernel import scan
 from parsers.records import Source, SourceKind
+from parsers.text import body_column, clean_line
 
 
 def source(index=0):
@@ -133,7 +134,7 @@ def bodies(data, size=1 << 20):
     found, undecodable, nuls = [], 0, 0
     for chunk in chunks:
         array = np.frombuffer(chunk.data, np.uint8)
-        lines, _ = kernel.scan(array, chunk.size)
+        lines = scan(array, chunk.size)
         made = body_column(chunk, array, lines)
         made.column.validate(full=True)
         found += made.column.to_pylist()
@@ -232,5 +233,5 @@ def test_columns_are_cleaned_as_single_lines_are(parts):
 def test_a_chunk_knows_its_size():
     chunk = Chunk(b"a\n" + bytes(SLACK), 2, ())
     assert body_column(
-        chunk, np.frombuffer(chunk.data, np.uint8), kernel.scan(np.frombuffer(chunk.data, np.uint8), 2)[0]
+        chunk, np.frombuffer(chunk.data, np.uint8), scan(np.frombuffer(chunk.data, np.uint8), 2)
     ).column.to_pylist() == ["a"]

@@ -2,7 +2,6 @@
 
 import pytest
 from correlate_jobs import (
-    ILLEGAL,
     KEY,
     OOM,
     RESET,
@@ -235,10 +234,10 @@ def test_what_a_line_tells_of_itself_stays(how):
     assert (told[0].rank, told[0].rank_how) == (3, how)
 
 
-def test_an_oom_of_one_of_two_gpus_of_a_host_is_that_local_ranks(judge):
+def test_folders_of_two_agents_that_number_local_ranks_alike_are_four_ranks(judge):
     files = {
         f"logs/none_{node}xyz1234/attempt_0/{local}/stderr.log": lines(
-            hello(base + local, 4, node), traceback(OOM if base + local == 2 else ILLEGAL if base < 0 else RESET)
+            hello(base + local, 4, node), traceback(OOM if base + local == 2 else RESET)
         )
         for node, base in (("a", 0), ("b", 2))
         for local in range(2)

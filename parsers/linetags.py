@@ -1,0 +1,192 @@
+# ruff: noqa: PLR2004 - positions and codes of bytes are what this file is about
+"""Reads what stands at the front of each line besides its stamp: launcher tags, levels, loggers; on whole columns."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from string import ascii_letters
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from parsers.kernel import Bools, Bytes, Ints, byte_class, read_words
+from parsers.text import polars_series, strings
+
+if TYPE_CHECKING:
+    from parsers.stampcolumns import Stamps
+
+
+STREAMS = ("stdout", "stderr", "stddiag")
+
+
+@dataclass(frozen=True, slots=True)
+class Tags:
+    """What launcher tags say, for the rows that have one: numbers, the stream's in `STREAMS`; -1 where they do not."""
+
+    rows: Ints
+    rank: Ints
+    local_rank: Ints
+    stream: Ints
+
+
+_WHEN = r"(?:[A-Z][a-z]{2} [A-Z][a-z]{2} [ 0-9][0-9] [0-9][0-9]:[0-9][0-9]:[0-9][0-9] [0-9]{4})?"
+_WHEN_BYTES = 24
+# mpirun and horovodrun, PRRTE, the rank of torch, the role and local rank of torchrun --tee, srun -l
+_TAG = re.compile(
+    rf"{_WHEN}\[(?:[\w@.-]+,)?(?P<mpi>[0-9]{{1,7}})\]<(?P<stream>stdout|stderr|stddiag)>:"
+    r'|<(?P<xml>stdout|stderr) rank="(?P<prrte>[0-9]{1,7})">'
+    r"|\[rank(?P<rank>[0-9]{1,7})\]:"
+    r"|\[[A-Za-z_](?:[\w.-]{0,40}?[A-Za-z_.-])?(?P<local>[0-9]{1,5})\]:(?: ?\[rank(?P<nested>[0-9]{1,7})\]:)?"
+    r"|(?P<label> *[0-9]{1,7}): "
+)
+_TAG_BYTES = 80
+_RANK_BYTES = len(" [rank1234567]:")
+_LETTER, _DIGIT = byte_class(ascii_letters.encode() + b"_"), byte_class(b"0123456789")
+_LABEL = byte_class(b" 0123456789")
+_FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
+_COLON, _OPEN, _LESS, _GREATER, _SPACE, _DASH = (np.uint8(ord(c)) for c in ":[<> -")
+_KEYED = 24
+"""Tags of so many bytes at most are compared on columns."""
+
+
+def read_tags(data: Bytes, starts: Ints, labelled: Bools) -> Tags:
+    """Ranks and streams from the tags at the front of the lines, looked for where a line begins like one.
+
+    `labelled` are the lines that `srun -l` may have numbered: elsewhere a number and a colon are text.
+    """
+    first, second = data[starts], data[starts + 1]
+    named = _LETTER[second] | (_DIGIT[second] & (data[starts + 5] != _DASH))  # [2026-... is a stamp
+    likely = ((first == _OPEN) & named) | ((first == _LESS) & (second == ord("s"))) | (labelled & _LABEL[first])
+    dated = (data[starts + _WHEN_BYTES] == _OPEN) & (data[starts + 3] == _SPACE) & (data[starts + 7] == _SPACE)
+    dated &= ~likely
+    rows = np.flatnonzero(likely | dated)
+    begin = starts[rows]
+    front = np.where(dated[rows], _WHEN_BYTES, 0)
+    length = _tag_lengths(data, begin + front)
+    ended = length > 0
+    rows, begin, length = rows[ended], begin[ended], (front + length)[ended]
+    heads, run = _tag_runs(data, begin, length)
+    read: dict[bytes, tuple[int, int, int]] = {}
+    told = []
+    for start, stop in zip(begin[heads].tolist(), (begin + length)[heads].tolist(), strict=True):
+        tag = data[start:stop].tobytes()
+        if tag not in read:
+            read[tag] = _read_tag(tag)
+        told.append(read[tag])
+    return Tags(rows, *np.array(told, np.int64).reshape(-1, 3)[run].T)
+
+
+def _tag_lengths(data: Bytes, at: Ints) -> Ints:
+    """Bytes of the tag that may begin at each place; 0 where none ends within reach."""
+    window = windows(data, at, _TAG_BYTES)
+    close = window == np.where(window[:, 0] == _LESS, _GREATER, _COLON)[:, None]
+    length = np.where(close.any(axis=1), close.argmax(axis=1) + 1, 0)
+    # The blank behind srun's label; the rank that a process printed behind torchrun's tag.
+    length += (length > 0) & (window[:, 0] != _OPEN) & (window[:, 0] != _LESS)
+    follows = at + length
+    follows += data[follows] == _SPACE
+    nested = np.flatnonzero((length > 0) & (data[follows] == _OPEN) & (data[follows + 1] == ord("r")))
+    inner = windows(data, follows[nested], _RANK_BYTES) == _COLON
+    reach = np.where(inner.any(axis=1), inner.argmax(axis=1) + 1, 0)
+    length[nested] = np.where(reach > 0, follows[nested] + reach - at[nested], length[nested])
+    return length
+
+
+def _tag_runs(data: Bytes, begin: Ints, length: Ints) -> tuple[Ints, Ints]:
+    """Lines below each other mostly have the same tag: first of each run of equal ones, and the run of each."""
+    fresh = length > _KEYED
+    fresh[:1] = True
+    fresh[1:] |= length[1:] != length[:-1]
+    for shift in range(0, _KEYED, 8):
+        key = read_words(data, begin + shift) & _FIRST_BYTES[np.clip(length - shift, 0, 8)]
+        fresh[1:] |= key[1:] != key[:-1]
+    return np.flatnonzero(fresh), np.cumsum(fresh) - 1
+
+
+def _read_tag(tag: bytes) -> tuple[int, int, int]:
+    """Rank, local rank and stream of a tag, -1 for what it does not tell."""
+    found = _TAG.match(tag.decode(errors="replace"))
+    if found is None:
+        return -1, -1, -1
+    rank = found["mpi"] or found["prrte"] or found["rank"] or found["nested"] or found["label"]
+    stream = found["stream"] or found["xml"]
+    return int(rank or -1), int(found["local"] or -1), STREAMS.index(stream) if stream else -1
+
+
+def windows(data: Bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:
+    """`width` bytes from each place on, zeros behind the end."""
+    padded = np.append(data, np.zeros(width, np.uint8)) if len(data) < width else data
+    views = np.lib.stride_tricks.sliding_window_view(padded, width)
+    return views[np.minimum(at, len(views) - 1)]
+
+
+_HEAD_CHARACTERS = 160
+"""A level or a logger is named within so many characters, or it is part of the message."""
+_LEVEL = (
+    r"((?-u:\b)(?:TRACE|DEBUG|INFO|NOTICE|WARN|WARNING|ERROR|CRITICAL|FATAL)(?-u:\b)"
+    r'|"(?:level|lvl|severity|levelname)": ?"[A-Za-z]+|: (?:error|warning|fatal): )'
+)
+_SEVERITY = {
+    "trace": 1, "debug": 5, "info": 9, "notice": 10, "warn": 13, "warning": 13, "error": 17, "critical": 21,
+    "fatal": 21,
+}  # fmt: skip
+_LETTERS = np.zeros(256, np.int8)
+_LETTERS[list(b"VIWEFC")] = (5, 9, 13, 17, 21, 21)
+_LEVEL_KEYS, _LEVEL_NUMBERS = np.array(
+    sorted(
+        (int.from_bytes(text[:4].encode(), "little"), number)
+        for name, number in _SEVERITY.items()
+        for text in (name.upper(), f": {name}: ")
+    ),
+    np.int64,
+).T
+"""The first four bytes of what the pattern finds tell the level, but for JSON."""
+_WORDS = re.compile(r"[A-Za-z]+")
+_IN_NAME = _LETTER | _DIGIT | byte_class(b"./+-")
+_NAME_BYTES = 40
+
+
+def read_severities(column: pa.StringArray, stamps: Stamps) -> npt.NDArray[np.int8]:
+    """OpenTelemetry's number of each line's level; 0 where the line names none."""
+    found = polars_series(column).str.slice(0, _HEAD_CHARACTERS).str.extract(_LEVEL)
+    severity = np.zeros(len(column), np.int8)
+    rows = np.flatnonzero(found.is_not_null().to_numpy())
+    _, offsets, text = found.to_arrow().buffers()
+    if len(rows) and text is not None:
+        at = np.frombuffer(offsets, np.int64)[rows]
+        letters = np.frombuffer(text, np.uint8)
+        key = sum(letters[at + shift].astype(np.int64) << 8 * shift for shift in range(4))
+        place = np.minimum(np.searchsorted(_LEVEL_KEYS, key), len(_LEVEL_KEYS) - 1)
+        severity[rows] = np.where(_LEVEL_KEYS[place] == key, _LEVEL_NUMBERS[place], 0)
+        quoted = rows[letters[at] == ord('"')]
+        words = found.gather(quoted).to_arrow().dictionary_encode()
+        names = [_WORDS.findall(str(word))[-1].lower() for word in words.dictionary.to_pylist()]
+        levels = np.array([_SEVERITY.get(name, 0) for name in names], np.int8)
+        severity[quoted] = levels[words.indices.to_numpy()]
+    lettered = stamps.letter > 0
+    severity[stamps.row[lettered]] = _LETTERS[stamps.letter[lettered]]
+    return severity
+
+
+def read_loggers(data: Bytes, stamps: Stamps, rows: int) -> pa.DictionaryArray[Any, Any]:
+    """The logger of `logging`'s usual format, the source file of glog and c10: what a line names behind its stamp."""
+    end = stamps.end
+    dashed = (data[end] == _SPACE) & (data[end + 1] == _DASH) & (data[end + 2] == _SPACE)
+    named = np.flatnonzero(dashed | (stamps.letter > 0))
+    start, dashed = end[named] + np.where(dashed[named], 3, 0), dashed[named]
+    # A thread number stands between glog's stamp and its file.
+    coded = np.flatnonzero(~dashed)
+    start[coded] += (~_LABEL[windows(data, start[coded], _NAME_BYTES)]).argmax(axis=1)
+    window = windows(data, start, _NAME_BYTES)
+    length = (~_IN_NAME[window]).argmax(axis=1)
+    stop = np.minimum(start + length, len(data) - 3)
+    spaced = (data[stop] == _SPACE) & (data[stop + 1] == _DASH) & (data[stop + 2] == _SPACE)
+    good = (length > 0) & np.where(dashed, spaced, data[stop] == _COLON)
+    names = window[good][np.arange(_NAME_BYTES) < length[good, None]].tobytes()
+    words = strings(names, length[good]).dictionary_encode()
+    codes = np.full(rows, -1, np.int32)
+    codes[stamps.row[named[good]]] = words.indices.to_numpy()
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=codes < 0), words.dictionary)

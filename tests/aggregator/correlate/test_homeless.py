@@ -1,0 +1,123 @@
+"""Faults that carry no rank: whose they are, where something else leaves only one, and nobody's where it does not."""
+
+import pytest
+from correlate_jobs import (
+    FULL,
+    KEY,
+    RESET,
+    box,
+    brief,
+    closing,
+    failed,
+    hello,
+    identified,
+    kernel,
+    lines,
+    say,
+    steps,
+    traceback,
+    watchdog,
+)
+
+from aggregator.correlate.identity import rank_in_path
+
+
+def merged(*more, world=4):
+    """One file of all ranks in which tracebacks carry no tag."""
+    text = [hello(rank, world) for rank in range(world)]
+    return {"train.log": lines(*text, *(steps(rank, 1, 5) for rank in range(world)), *more)}
+
+
+OPEN = ("failed", "undetermined", (), "python_exception")
+
+
+def test_a_traceback_that_names_the_file_of_one_rank_is_that_ranks(judge):
+    verdict = judge(merged(traceback(FULL.format("zero_pp_rank_3_mp_rank_00_optim_states.pt"))))
+    assert brief(verdict) == identified(3, "disk_full")
+    assert any("the file that it was writing is that rank's" in reason for reason in verdict.first_failure.reasons)
+
+
+@pytest.mark.parametrize(
+    ("path", "rank"),
+    [
+        ("ckpt/global_step10/zero_pp_rank_4_mp_rank_00_optim_states.pt", 4),
+        ("'./out/checkpoint-1190/rank_4_optim_states.pt'", 4),
+        ("/tmp/rank7/x.bin", 7),
+        ("rng_state_rank-11.pth", 11),
+        ("zero_pp_rank_4_mp_rank_01_optim_states.pt", None),
+        ("from rank_1.pt to rank_2.pt", None),
+        ("mp_rank_03_model_states.pt", None),
+        ("checkpoint-1190/optimizer.pt", None),
+        ("lowrank_3.pt", None),
+    ],
+)
+def test_a_path_tells_a_rank_only_where_it_is_surely_a_global_one(path, rank):
+    assert rank_in_path(f"OSError: [Errno 28] No space left on device: {path}") == rank
+
+
+def test_a_rank_in_a_path_beyond_the_world_is_none(judge):
+    outcome, _, ranks, kind = brief(judge(merged(traceback(FULL.format("rank_9_states.pt")))))
+    assert (outcome, ranks, kind) == ("failed", (), "disk_full")
+
+
+def test_a_traceback_is_the_rank_s_that_its_launcher_saw_end(judge):
+    verdict = judge(merged(traceback(KEY), closing(9, 4100, 4101, 4103), failed(10, 1, 2, 4102)))
+    assert brief(verdict) == identified(2, "python_exception")
+    assert any("the launcher" in reason for reason in verdict.first_failure.reasons)
+
+
+def test_a_segfault_is_not_the_rank_s_that_ended_with_an_exit_code(judge):
+    text = ["Fatal Python error: Segmentation fault", "", "Current thread 0x00007f17862b4b80 (most recent call first):"]
+    text += ['  File "/home/mira/proj/data.py", line 48 in __getitem__', ""]
+    ends = ["srun: error: node-a: task 1: Exited with exit code 1", "srun: error: node-a: task 3: Segmentation fault"]
+    assert brief(judge(merged(*text, *ends))) == identified(3, "segfault")
+
+
+def test_a_traceback_is_the_rank_s_that_is_left_when_all_others_have_errors_of_their_own(judge):
+    others = [traceback(RESET, f"[rank{rank}]: ") for rank in (0, 1, 3)]
+    verdict = judge(merged(traceback(KEY), *others))
+    assert brief(verdict) == identified(2, "python_exception")
+    assert verdict.first_failure.confidence < 0.9
+
+
+def test_a_traceback_that_two_ranks_could_have_printed_is_nobodys(judge):
+    others = [traceback(RESET, f"[rank{rank}]: ") for rank in (0, 1)]
+    verdict = judge(merged(traceback(KEY), *others))
+    assert brief(verdict) == OPEN
+    assert verdict.first_failure.would_settle
+    assert verdict.first_failure.evidence[0].text.startswith("KeyError")
+
+
+def test_a_traceback_is_nobodys_where_the_launcher_saw_two_ranks_end_of_it(judge):
+    ends = box(10, (1, 1, 1, 4101), (2, 2, 1, 4102))
+    outcome, how, ranks, kind = brief(judge(merged(traceback(KEY), ends)))
+    assert (outcome, kind) == ("failed", "python_exception")
+    assert how != "identified" or ranks == (1, 2)
+
+
+def test_two_prints_of_one_fault_are_those_of_the_two_ranks_that_ended_of_it(judge):
+    ends = ["srun: error: node-a: tasks 1-2: Exited with exit code 1"]
+    assert brief(judge(merged(traceback(KEY), traceback(KEY), *ends))) == identified((1, 2), "python_exception")
+
+
+def test_a_traceback_printed_by_nobody_of_one_host_is_at_least_that_hosts(judge):
+    verdict = judge({"train.log": lines(*(hello(r, 4, "node-a") for r in range(4)), traceback(KEY), traceback(KEY))})
+    assert brief(verdict) == OPEN
+    assert verdict.first_failure.hosts == ("node-a",)
+
+
+def test_a_kernels_word_on_one_host_is_no_words_of_the_rank_that_is_left(judge):
+    text = [hello(rank, 4) for rank in range(4)] + [watchdog(610, rank) for rank in (0, 1, 3)]
+    files = {"train.log": lines(*text), "dmesg.txt": lines(kernel(5, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module"))}
+    assert brief(judge(files)) == identified(2, "collective_timeout")
+
+
+def test_a_fault_of_no_known_rank_after_which_the_job_went_on_is_none(judge):
+    verdict = judge(merged(traceback(KEY), *(steps(rank, 6, 9, start=8) for rank in range(4))))
+    assert brief(verdict) == ("running", None, (), None)
+
+
+def test_a_fault_that_stands_with_its_rank_elsewhere_is_not_a_second_one(judge):
+    files = merged(traceback(KEY), say(9, 0, "bye"))
+    files["rank_1.log"] = lines(hello(1, 4), traceback(KEY))
+    assert brief(judge(files)) == identified(1, "python_exception")

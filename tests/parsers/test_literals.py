@@ -1,0 +1,76 @@
+"""Finding literals in bytes: both engines show the same lines."""
+
+import random
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsers.lexicon import default_lexicon
+from parsers.literals import HyperscanFinder, KeywordIndex, PackedFinder, line_finder
+
+words = st.text("abcX", min_size=1, max_size=4).map(str.encode)
+
+
+def lines_hit(finder, buffer):
+    return {buffer.count(b"\n", 0, position) for position in finder.positions(buffer)}
+
+
+def lines_holding(literals, buffer):
+    return {number for number, line in enumerate(buffer.split(b"\n")) if any(literal in line for literal in literals)}
+
+
+@given(literals=st.lists(words, min_size=1, max_size=50), buffer=st.text("abcX\n", max_size=200).map(str.encode))
+def test_the_lines_shown_are_those_that_hold_a_literal(literals, buffer):
+    assert lines_hit(PackedFinder(literals), buffer) == lines_holding(literals, buffer)
+
+
+@given(literals=st.lists(words, min_size=1, max_size=50), buffer=st.text("abcX\n", max_size=200).map(str.encode))
+def test_hyperscan_shows_the_same_lines(literals, buffer):
+    pytest.importorskip("hyperscan")
+    assert lines_hit(HyperscanFinder(literals), buffer) == lines_holding(literals, buffer)
+
+
+def test_more_literals_than_fit_one_automaton_are_all_found():
+    literals = [f"literal number {number:04}".encode() for number in range(500)]
+    shuffled = random.Random(3).sample(literals, 500)
+    buffer = b"\n".join(shuffled)
+    for finder in (PackedFinder(literals), line_finder(literals)):
+        assert len(set(finder.positions(buffer))) == 500
+        assert lines_hit(finder, buffer) == set(range(500))
+
+
+def test_positions_ascend_and_lie_inside_the_literal():
+    for finder in (PackedFinder([b"needle", b"dl"]), line_finder([b"needle", b"dl"])):
+        positions = finder.positions(b"hay needle hay needle")
+        assert positions == sorted(positions)
+        assert {4 <= position < 10 or 15 <= position < 21 for position in positions} == {True}
+
+
+@pytest.mark.parametrize("engine", [PackedFinder, line_finder])
+def test_characters_with_a_meaning_in_patterns_are_meant_literally(engine):
+    literals = [b"a.c", b"(x)", b"[0]", b"$^", b"\\d", b"\xff\x00"]
+    assert engine(literals).positions(b"abc x 0 7") == []
+    for literal in literals:
+        assert engine(literals).positions(b"--" + literal + b"--")
+
+
+@pytest.mark.parametrize("engine", [PackedFinder, line_finder])
+def test_an_empty_buffer_holds_nothing_and_case_matters(engine):
+    assert engine([b"Error"]).positions(b"") == []
+    assert engine([b"Error"]).positions(b"error ERROR") == []
+
+
+def test_the_shipped_literals_are_found_by_either_engine():
+    literals = [literal.encode() for literal in default_lexicon().literals]
+    buffer = b"\n".join(literals)
+    every = set(range(len(literals)))
+    assert lines_hit(PackedFinder(literals), buffer) == every
+    assert lines_hit(line_finder(literals), buffer) == every
+
+
+@given(
+    keywords=st.lists(st.text("abé", min_size=1, max_size=3), min_size=1, unique=True), text=st.text("abé", max_size=30)
+)
+def test_a_keyword_index_tells_all_keywords_that_a_text_holds(keywords, text):
+    assert KeywordIndex(keywords).found(text) == {n for n, keyword in enumerate(keywords) if keyword in text}
