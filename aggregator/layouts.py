@@ -335,6 +335,8 @@ _STATUS_NAMES = tuple(
         ("table", r".*\.(?:csv|tsv)"),
     )
 )
+QUOTING = frozenset({"config", "script", "doc"})
+"""Layouts of files that may hold any message without it having happened."""
 _STATUS_HEAD = re.compile(
     rb"\s*JobID[ |].*State|JobId=\d+ (?:ArrayJobId=\S+ ArrayTaskId=\S+ )?JobName="
     rb"|Name: +\S+\nNamespace: +|LAST SEEN +TYPE +REASON"

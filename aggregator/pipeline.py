@@ -9,6 +9,7 @@ from concurrent.futures import Executor
 from aggregator.correlate.evidence import JobEvidence
 from aggregator.correlate.judge import judge
 from aggregator.discover import Discovery, discover
+from aggregator.layouts import QUOTING
 from aggregator.opening import ReadNotes, read_chunks, read_head
 from aggregator.verdict import Verdict
 from parsers.blocks import exception_signal
@@ -24,8 +25,6 @@ from parsers.triage import LogTriage
 
 _DATE = re.compile(rb"\b(20\d\d-[01]\d-[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d)")
 _SMALL_FILE = 256 << 20
-_QUOTED_LAYOUTS = frozenset({"config", "script"})
-"""Files that may quote any message without it having happened."""
 
 
 def postmortem(paths: Sequence[str], *, executor: Executor | None = None) -> Verdict:
@@ -44,7 +43,7 @@ def collect(found: Discovery, *, executor: Executor | None = None) -> JobEvidenc
     logs = [
         s
         for s in found.sources
-        if s.kind in {SourceKind.LOG, SourceKind.KERNEL, SourceKind.STATUS} and s.layout not in _QUOTED_LAYOUTS
+        if s.kind in {SourceKind.LOG, SourceKind.KERNEL, SourceKind.STATUS} and s.layout not in QUOTING
     ]
     if executor is None:
         scans = [read_log(source, reference, notes, len(logs)) for source in logs]

@@ -37,6 +37,7 @@ _FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d+)(?:,? in (?P
 _FATAL = re.compile(r"Fatal Python error: (?P<what>.+)")
 _BOX_FIELD = re.compile(r"^\s+(?P<name>time|host|rank|exitcode|error_file|traceback)\s*: ?(?P<value>.*)$")
 _BOX_ENTRY = re.compile(r"^\s*\[(?P<index>\d+)\]:\s*$")
+_BOX_SECTIONS = {"Failures:": "other", "Root Cause": "root_cause"}
 _BOX_RANK = re.compile(r"^(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 _BOX_EXIT = re.compile(r"^(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _RAY_PROCESS = re.compile(r"ray::\S{1,200} \(pid=(?P<pid>\d+), ip=(?P<ip>[0-9a-fA-F.:]+)")
@@ -215,12 +216,11 @@ def _box_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]:
     entry = _Entry()
     in_trace = False
     for body, where in zip(block.lines, block.places, strict=True):
-        if body.startswith("Root Cause"):
-            section, in_trace = "root_cause", False
-            continue
-        if (found := _BOX_ENTRY.match(body)) or body.startswith(("-----", "Failures:")):
+        found = _BOX_ENTRY.match(body)
+        if found or body.startswith(("-----", *_BOX_SECTIONS)):
             yield from _box_entry(entry, section, match, source)
             entry, in_trace = _Entry(), False
+            section = next((name for head, name in _BOX_SECTIONS.items() if body.startswith(head)), section)
             if found:
                 entry.fields["index"] = found["index"]
             continue

@@ -28,7 +28,7 @@ KEPT = 64 << 10
 HEAD_WINDOW = 256 << 10
 """A chunk that holds the start of a source holds at least so many bytes of it (or all of it), whatever the chunk size:
 what is decided from the head of a source then does not depend on where chunks end."""
-SLACK = 64
+SLACK = 96
 """Zero bytes behind the lines: the kernel may look that far past the end, and (by negative index) before the start."""
 
 

@@ -79,6 +79,16 @@ STAMP_FORMS = frozenset(
 """Names of the readers in `timestamps.py` that a prefix may ask for."""
 
 
+_NEVER_QUOTED = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
+_OPEN_QUOTE = re.compile(
+    r"""(?<!message["'][:=])(?<!message["'][:=] )(?<!error[:=] )(?<!msg=)(?<!error=)(?<![("'`\\\w])(["'`])(?:(?!\1).)*$"""
+)
+"""A quote that is still open where a message begins: options, rules and help texts name errors that did not happen.
+
+Not after a parenthesis (`RuntimeError('…')`), nor where a record's own field holds the message (`msg="…"`).
+"""
+
+
 class FormatError(Exception):
     """A format file is wrong: says which file, which item and what to change."""
 
@@ -146,6 +156,10 @@ class Message:
         found = self.regex.search(body)
         if found is None or any(regex.search(body) for regex in self.unless_regexes):
             return None
+        if self.role in _NEVER_QUOTED:
+            quote = _OPEN_QUOTE.search(body, max(0, found.start() - 160), found.start())
+            if quote is not None and quote[1] not in found[0]:
+                return None
         return {name: text for name, text in found.groupdict().items() if text is not None}
 
 

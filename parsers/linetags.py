@@ -1,4 +1,3 @@
-# ruff: noqa: PLR2004 - positions and codes of bytes are what this file is about
 """Reads what stands at the front of each line besides its stamp: launcher tags, levels, loggers; on whole columns."""
 
 from __future__ import annotations
@@ -40,12 +39,12 @@ _TAG = re.compile(
     r'|<(?P<xml>stdout|stderr) rank="(?P<prrte>[0-9]{1,7})">'
     r"|\[rank(?P<rank>[0-9]{1,7})\]:"
     r"|\[[A-Za-z_](?:[\w.-]{0,40}?[A-Za-z_.-])?(?P<local>[0-9]{1,5})\]:(?: ?\[rank(?P<nested>[0-9]{1,7})\]:)?"
-    r"|(?P<label> *[0-9]{1,7}): "
+    r"|(?:P[0-9]{1,4} )? {0,4}(?P<label>[0-9]{1,5}):[ \r\n]"
 )
 _TAG_BYTES = 80
 _RANK_BYTES = len(" [rank1234567]:")
 _LETTER, _DIGIT = byte_class(ascii_letters.encode() + b"_"), byte_class(b"0123456789")
-_LABEL = byte_class(b" 0123456789")
+_BLANK_OR_DIGIT, _LABEL = byte_class(b" 0123456789"), byte_class(b" P0123456789")
 _FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
 _COLON, _OPEN, _LESS, _GREATER, _SPACE, _DASH = (np.uint8(ord(c)) for c in ":[<> -")
 _KEYED = 24
@@ -117,10 +116,8 @@ def _read_tag(tag: bytes) -> tuple[int, int, int]:
 
 
 def windows(data: Bytes, at: Ints, width: int) -> npt.NDArray[np.uint8]:
-    """`width` bytes from each place on, zeros behind the end."""
-    padded = np.append(data, np.zeros(width, np.uint8)) if len(data) < width else data
-    views = np.lib.stride_tricks.sliding_window_view(padded, width)
-    return views[np.minimum(at, len(views) - 1)]
+    """`width` bytes from each place on, of which there are as many: a chunk's slack is wider than any window."""
+    return np.lib.stride_tricks.sliding_window_view(data, width)[at]
 
 
 _HEAD_CHARACTERS = 160
@@ -155,9 +152,9 @@ def read_severities(column: pa.StringArray, stamps: Stamps) -> npt.NDArray[np.in
     severity = np.zeros(len(column), np.int8)
     rows = np.flatnonzero(found.is_not_null().to_numpy())
     _, offsets, text = found.to_arrow().buffers()
-    if len(rows) and text is not None:
-        at = np.frombuffer(offsets, np.int64)[rows]
-        letters = np.frombuffer(text, np.uint8)
+    if len(rows) and offsets is not None and text is not None:
+        at = np.frombuffer(memoryview(offsets), np.int64)[rows]
+        letters = np.frombuffer(memoryview(text), np.uint8)
         key = sum(letters[at + shift].astype(np.int64) << 8 * shift for shift in range(4))
         place = np.minimum(np.searchsorted(_LEVEL_KEYS, key), len(_LEVEL_KEYS) - 1)
         severity[rows] = np.where(_LEVEL_KEYS[place] == key, _LEVEL_NUMBERS[place], 0)
@@ -179,7 +176,7 @@ def read_loggers(data: Bytes, stamps: Stamps, rows: int) -> pa.DictionaryArray[A
     start, dashed = end[named] + np.where(dashed[named], 3, 0), dashed[named]
     # A thread number stands between glog's stamp and its file.
     coded = np.flatnonzero(~dashed)
-    start[coded] += (~_LABEL[windows(data, start[coded], _NAME_BYTES)]).argmax(axis=1)
+    start[coded] += (~_BLANK_OR_DIGIT[windows(data, start[coded], _NAME_BYTES)]).argmax(axis=1)
     window = windows(data, start, _NAME_BYTES)
     length = (~_IN_NAME[window]).argmax(axis=1)
     stop = np.minimum(start + length, len(data) - 3)

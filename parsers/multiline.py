@@ -214,6 +214,7 @@ def _traceback_takes(block: Block, body: str, origin: Origin, place: Place) -> t
         return True, False
     stripped = body.strip()
     if not stripped:
+        block.foreign = 0
         block.strays += 1
         return True, block.strays > 3  # noqa: PLR2004 - a chain has one blank line between its parts
     if stripped in _CHAIN:

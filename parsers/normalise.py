@@ -7,35 +7,38 @@ time; memory does not grow with the logs.
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from parsers.chunks import CHUNK_SIZE, HEAD_WINDOW, SLACK, Chunk, Packer, Piece
-from parsers.kernel import scan
+from parsers.chunks import CHUNK_SIZE, HEAD_WINDOW, Chunk, Packer, Piece
+from parsers.kernel import FEED, byte_class, scan
 from parsers.linetags import STREAMS, read_loggers, read_severities, read_tags
-from parsers.records import Signal, Source
+from parsers.prefixes import looks_labelled
+from parsers.records import Role, Signal, Source
 from parsers.schema import EVENT_SCHEMA
 from parsers.stampcolumns import read_stamps, with_year
 from parsers.text import body_column
 
 if TYPE_CHECKING:
-    from parsers.kernel import Bools, Ints
+    from parsers.kernel import Bools, Bytes, Ints
     from parsers.stampcolumns import Stamps
 
 OpenChunks: TypeAlias = Callable[[Source], Iterator[bytes]]
-"""The decompressed bytes of a source in blocks of any size. Called again where they are needed a second time."""
+"""The decompressed bytes of a source in blocks of any size."""
 
-SRUN_LABEL = "srun-label"
-"""Layout of sources each of whose lines begins with the task number that `srun -l` prints."""
-
-_PROBED_SOURCES = 64
-_PROBED_BYTES = 64 << 10
+LAG = 1 << 20
+"""Rows wait until triage is so many bytes further, or has finished the source: it files a line's signals once it has
+seen what is below it."""
+_LABEL_SAMPLE = 32 << 10
+_LABEL_LINES = 400
+"""What of a source is asked whether `srun -l` wrote it."""
+_LABEL_STARTS = byte_class(b" P0123456789")
 _OWN, _INHERITED, _BOUNDED, _NONE = range(4)
 _QUALITIES = pa.array(["own", "inherited", "bounded", "none"])
 
@@ -83,6 +86,7 @@ class Normalisation:
         open_chunks: OpenChunks,
         triage_factory: TriageFactory | None = None,
         *,
+        reference_ns: int | None = None,
         chunk_size: int = CHUNK_SIZE,
     ) -> None:
         self.stats = RowStats()
@@ -91,33 +95,38 @@ class Normalisation:
         self._open = open_chunks
         self._triage_factory = triage_factory
         self._packer = Packer(chunk_size)
-        self._clock = _Clock(sources, open_chunks)
-        self._marks: dict[int, dict[int, str]] = {}
+        self._clock = _Clock(reference_ns)
+        self._found: dict[int, Sequence[Signal]] = {}
+        """Signals of the sources that have rows still to be made."""
+        self._labelled: dict[int, bool] = {}
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for source in self._sources:
             self.stats.files += 1
-            self._packer.begin(source)
-            for block in self._blocks(source):
-                yield from map(self._batch, self._packer.feed(block))
-            yield from map(self._batch, self._packer.end())
+            yield from map(self._batch, self._read(source))
         yield from map(self._batch, self._packer.flush())
 
-    def _blocks(self, source: Source) -> Iterator[bytes]:
-        """The source's blocks, after triage has seen all of them: what it learns at the end may mark an early line."""
-        blocks = self._open(source)
-        if self._triage_factory is None:
-            return blocks
-        triage = self._triage_factory(source)
-        first = list(islice(blocks, 2))
-        for block in chain(first, blocks):
-            triage.feed(block)
-        triage.finish()
-        self.signals.extend(triage.signals)
-        marks = self._marks[source.index] = {}
-        for signal in triage.signals:
-            marks.setdefault(signal.line, signal.signature)
-        return iter(first) if len(first) < 2 else self._open(source)  # noqa: PLR2004 - one block is all of it
+    def _read(self, source: Source) -> Iterator[Chunk]:
+        """Chunks that are full, once triage has seen enough of what follows."""
+        triage = self._triage_factory(source) if self._triage_factory is not None else None
+        waiting: deque[tuple[int, Chunk]] = deque()
+        position = 0
+        self._packer.begin(source)
+        for block in self._open(source):
+            position += len(block)
+            if triage is not None:
+                triage.feed(block)
+                self._found[source.index] = triage.signals
+            for chunk in self._packer.feed(block):
+                waiting.append((position + LAG, chunk))
+            while waiting and (triage is None or waiting[0][0] <= position):
+                yield waiting.popleft()[1]
+        if triage is not None:
+            triage.finish()
+            self.signals.extend(triage.signals)
+            self._found[source.index] = triage.signals
+        yield from (chunk for _, chunk in waiting)
+        yield from self._packer.end()
 
     def _batch(self, chunk: Chunk) -> pa.RecordBatch:
         data = np.frombuffer(chunk.data, np.uint8)
@@ -127,7 +136,7 @@ class Normalisation:
         ts, quality = self._clock.times(chunk.pieces, layout, stamps)
         text = body_column(chunk, data, lines)
         sources = [piece.source for piece in chunk.pieces]
-        labelled = layout.spread([source.layout == SRUN_LABEL for source in sources]).astype(np.bool_)
+        labelled = self._labels(chunk, data, layout)
         tags = read_tags(data, lines.starts, labelled)
         columns = {
             "ts": ts,
@@ -140,7 +149,7 @@ class Normalisation:
             "severity": pa.array(read_severities(text.column, stamps)),
             "logger": read_loggers(data, stamps, layout.rows),
             "body": text.column,
-            "signature": self._signatures(chunk.pieces, layout),
+            "signature": self._signatures(chunk, layout),
             "path": layout.words([source.path for source in sources], pa.int32()),
             "offset": pa.array(layout.offsets),
             "line": pa.array(layout.lines),
@@ -155,16 +164,36 @@ class Normalisation:
         self.stats.undecodable_lines += undecodable
         self.stats.nul_bytes += nuls
 
-    def _signatures(self, pieces: Sequence[Piece], layout: _Layout) -> pa.DictionaryArray[Any, Any]:
-        rows: list[int] = []
-        words: list[str] = []
-        bounds = [*layout.heads.tolist(), layout.rows]
-        for piece, head, end in zip(pieces, bounds, bounds[1:], strict=False):
-            last = piece.first_line + end - head
-            found = [line for line in self._marks.get(piece.source.index, ()) if piece.first_line <= line < last]
-            rows += [head + line - piece.first_line for line in found]
-            words += [self._marks[piece.source.index][line] for line in found]
-        return layout.words([None] * len(pieces), pa.int32(), np.array(rows, np.int64), np.arange(len(rows)), words)
+    def _labels(self, chunk: Chunk, data: Bytes, layout: _Layout) -> Bools:
+        """The rows of sources that `srun -l` wrote, as far as their first lines tell."""
+        starts = layout.heads.tolist()
+        for piece, head, count in zip(chunk.pieces, starts, layout.counts.tolist(), strict=True):
+            if piece.begins:
+                first = data[layout.starts[head : head + min(count, _LABEL_LINES)]]
+                # Asked line by line only where many lines may have a label.
+                likely = bool(np.count_nonzero(_LABEL_STARTS[first]) * 4 > np.count_nonzero(first != FEED))
+                self._labelled[piece.source.index] = likely and _looks_labelled(chunk, piece, layout, head + count)
+        return layout.spread([self._labelled[piece.source.index] for piece in chunk.pieces]).astype(np.bool_)
+
+    def _signatures(self, chunk: Chunk, layout: _Layout) -> pa.DictionaryArray[Any, Any]:
+        """Signatures at the lines of the signals; progress is left out, of which triage keeps the ends alone."""
+        marks: dict[int, str] = {}
+        for piece, head, count in zip(chunk.pieces, layout.heads.tolist(), layout.counts.tolist(), strict=True):
+            for signal in self._found.get(piece.source.index, ()):
+                row = signal.line - piece.first_line
+                if 0 <= row < count and signal.role is not Role.PROGRESS:
+                    marks.setdefault(head + row, signal.signature)
+        for piece in chunk.pieces[:-1]:
+            if piece.source.index != chunk.pieces[-1].source.index:
+                self._found.pop(piece.source.index, None)
+        rows = np.fromiter(marks, np.int64, len(marks))
+        return layout.words([None] * len(chunk.pieces), pa.int32(), rows, np.arange(len(rows)), list(marks.values()))
+
+
+def _looks_labelled(chunk: Chunk, piece: Piece, layout: _Layout, end: int) -> bool:
+    stop = int(layout.starts[end]) if end < layout.rows else chunk.size
+    head = chunk.data[piece.start : min(stop, piece.start + _LABEL_SAMPLE)]
+    return looks_labelled(head.decode(errors="replace").splitlines())
 
 
 def normalise(
@@ -172,13 +201,15 @@ def normalise(
     open_chunks: OpenChunks,
     triage_factory: TriageFactory | None = None,
     *,
+    reference_ns: int | None = None,
     chunk_size: int = CHUNK_SIZE,
 ) -> Normalisation:
     """Rows of all lines of `sources`, and the signals that `triage_factory`'s readers find in them.
 
-    `open_chunks` is called twice for a source of more than one block if there is a triage. Its errors are not caught.
+    Each source is read once, front to back; errors of `open_chunks` are not caught. `reference_ns` (else the time at
+    which a file was last written) tells the year of stamps without one, as it does in triage's `StampContext`.
     """
-    return Normalisation(sources, open_chunks, triage_factory, chunk_size=chunk_size)
+    return Normalisation(sources, open_chunks, triage_factory, reference_ns=reference_ns, chunk_size=chunk_size)
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +217,7 @@ class _Layout:
     """Which rows are of which piece, and where each row is in its source."""
 
     rows: int
+    starts: Ints
     heads: Ints
     counts: Ints
     offsets: Ints
@@ -198,7 +230,8 @@ class _Layout:
         counts = np.diff(np.append(heads, rows))
         shift = np.array([piece.offset - piece.start for piece in pieces], np.int64)
         first = np.array([piece.first_line for piece in pieces], np.int64) - heads
-        return cls(rows, heads, counts, starts + np.repeat(shift, counts), np.arange(rows) + np.repeat(first, counts))
+        offsets, lines = starts + np.repeat(shift, counts), np.arange(rows) + np.repeat(first, counts)
+        return cls(rows, starts, heads, counts, offsets, lines)
 
     def spread(self, values: Sequence[int]) -> Ints:
         """A value a piece as a value a row."""
@@ -232,13 +265,9 @@ class _Layout:
 class _Clock:
     """Gives each row a time; remembers what the next chunk needs of the source that goes on in it."""
 
-    def __init__(self, sources: Sequence[Source], open_chunks: OpenChunks) -> None:
-        self._sources = sources
-        self._open = open_chunks
+    def __init__(self, reference_ns: int | None) -> None:
+        self._reference = reference_ns
         self._stamp: int | None = None
-        self._reference: int | None = None
-        self._job_reference: int | None = None
-        self._probed = False
 
     def times(
         self, pieces: Sequence[Piece], layout: _Layout, stamps: Stamps
@@ -249,7 +278,7 @@ class _Clock:
         fresh = np.array([pieces[number].begins for number in firsts])
         run = np.searchsorted(heads, stamps.row, side="right") - 1
         early = fresh[run] & (layout.offsets[stamps.row] < HEAD_WINDOW)
-        rows, ns, kept = self._complete(stamps, run, early, [pieces[number].source for number in firsts], fresh)
+        rows, ns, kept = self._complete(stamps, run, [pieces[number].source for number in firsts])
         own = np.zeros(layout.rows, np.bool_)
         own[rows] = True
         values = np.zeros(layout.rows, np.int64)
@@ -271,45 +300,14 @@ class _Clock:
         self._stamp = int(values[-1]) if quality[-1] in (_OWN, _INHERITED) else None
         return pa.array(values, mask=quality == _NONE).cast(pa.timestamp("ns", "UTC")), quality
 
-    def _complete(
-        self, stamps: Stamps, run: Ints, early: Bools, sources: Sequence[Source], fresh: Bools
-    ) -> tuple[Ints, Ints, Bools]:
+    def _complete(self, stamps: Stamps, run: Ints, sources: Sequence[Source]) -> tuple[Ints, Ints, Bools]:
         """Rows and ns of the stamps, completed with the year; and which of `stamps` could be."""
-        reference: list[int | None] = [None] * len(sources)
-        dated, first = np.unique(run[stamps.dated & early], return_index=True)
-        for number, ns in zip(dated.tolist(), stamps.ns[stamps.dated & early][first].tolist(), strict=True):
-            reference[number] = ns
-        if not fresh[0]:
-            reference[0] = self._reference
-        for number in np.unique(run[~stamps.dated]).tolist():
-            if reference[number] is None:
-                reference[number] = self._fallback(sources[number])
-        self._reference = reference[-1]
         if stamps.dated.all():
-            return stamps.row, stamps.ns, np.ones(len(stamps.row), np.bool_)
-        has = np.array([ns is not None for ns in reference])
-        values = np.array([ns or 0 for ns in reference], np.int64)
+            return stamps.row, stamps.ns, stamps.dated
+        references = [self._reference or source.mtime_ns for source in sources]
+        has = np.array([reference is not None for reference in references])
         ns = stamps.ns.copy()
         short = ~stamps.dated
-        ns[short] = with_year(ns[short], values[run[short]])
+        ns[short] = with_year(ns[short], np.array([reference or 0 for reference in references], np.int64)[run[short]])
         kept = stamps.dated | has[run]
         return stamps.row[kept], ns[kept], kept
-
-    def _fallback(self, source: Source) -> int | None:
-        """Tells the year of a source without a dated line in its head: the job's first one, else the file's time."""
-        if not self._probed:
-            self._probed = True
-            self._job_reference = next(filter(None, map(self._first_dated, self._sources[:_PROBED_SOURCES])), None)
-        return self._job_reference if self._job_reference is not None else source.mtime_ns
-
-    def _first_dated(self, source: Source) -> int | None:
-        head = b""
-        for block in self._open(source):
-            head += block[:_PROBED_BYTES]
-            if len(head) >= _PROBED_BYTES:
-                break
-        head = head[:_PROBED_BYTES] + b"\n"
-        data = np.frombuffer(head + bytes(SLACK), np.uint8)
-        stamps = read_stamps(data, scan(data, len(head)))
-        dated = stamps.ns[stamps.dated]
-        return int(dated[0]) if len(dated) else None

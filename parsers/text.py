@@ -149,8 +149,9 @@ def _last_states(chunk: Chunk, data: Bytes, lines: Lines, turned: Bools, kept: t
     easy &= np.bincount(line, minlength=len(rows)) > 0
     easy[line[~bar]] = False
     begins, stops = kept
-    last = np.flatnonzero(np.append(line[1:] != line[:-1], np.ones(len(line) > 0, np.bool_)))
-    last = last[easy[line[last]]]
+    final = np.ones(len(line), np.bool_)
+    final[:-1] = line[1:] != line[:-1]
+    last = np.flatnonzero(final & easy[line])
     begins[rows[line[last]]], stops[rows[line[last]]] = begin[last], stop[last]
     hard = turned.copy()
     hard[rows[easy]] = False
@@ -169,7 +170,7 @@ def _parts(data: Bytes, lines: Lines, turned: Bools, rows: Ints) -> tuple[Ints, 
     stop[final], stop[~final] = lines.ends[rows], returns
     begin = np.empty_like(stop)
     begin[1:] = stop[:-1] + 1
-    begin[np.append(True, final[:-1])] = lines.starts[rows]
+    begin[np.cumsum(counts) - counts] = lines.starts[rows]
     for _ in range(_PADDING):
         ended = data[stop - 1]
         blank = ((ended == _SPACE) | (ended == _TAB)) & (stop > begin)
@@ -182,11 +183,11 @@ def _parts(data: Bytes, lines: Lines, turned: Bools, rows: Ints) -> tuple[Ints, 
 
 def _marked(data: Bytes, line: Ints, begin: Ints, stop: Ints) -> Bools:
     """Whether `%|` stands in the first bytes of each part: tried first where the line's first part has it."""
-    first = np.flatnonzero(np.append(np.ones(len(line) > 0, np.bool_), line[1:] != line[:-1]))
-    shift = np.zeros(line[-1] + 1 if len(line) else 0, np.int64)
-    shift[line[first]] = np.maximum(_mark_within(data, begin[first], stop[first]), 0)
-    at = begin + shift[line]
-    found = (data[at] == _PERCENT) & (data[at + 1] == _BAR) & (at + 1 < stop)
+    fresh = np.ones(len(line), np.bool_)
+    fresh[1:] = line[1:] != line[:-1]
+    shift = np.maximum(_mark_within(data, begin[fresh], stop[fresh]), 0)
+    at = begin + shift[np.cumsum(fresh) - 1]
+    found: Bools = (data[at] == _PERCENT) & (data[at + 1] == _BAR) & (at + 1 < stop)
     rest = np.flatnonzero(~found)
     found[rest] = _mark_within(data, begin[rest], stop[rest]) >= 0
     return found

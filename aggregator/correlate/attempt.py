@@ -154,7 +154,7 @@ def _decide_weak(
     """No fault, no hang: an end without a word, undecided errors, or nothing at all."""
     weak = [lead for lead in leads if lead.tier in {Tier.KILLED, Tier.ERROR_EXIT}]
     if weak:
-        return _decide_silent_end(weak, lost)
+        return _decide_silent_end(weak, lost, stories)
     eithers = either_leads(stories)
     if eithers:
         drop = drop_late(eithers, stories, clocks)
@@ -186,13 +186,20 @@ def _decide_weak(
     return None
 
 
-def _decide_silent_end(weak: list[Lead], lost: list[tuple[Lead, str]]) -> Decision:
+def _decide_silent_end(weak: list[Lead], lost: list[tuple[Lead, str]], stories: Mapping[int, Story]) -> Decision:
     """Processes that ended badly without a word: the first that its launcher reports, if that is an order."""
     firsts = [lead for lead in weak if lead.exit is not None and lead.exit.first] or weak
     earliest = _first_in_report(firsts)
+    if earliest is not None and earliest.kind == "unknown":
+        earliest.kind = "python_exception"
+    if earliest is not None and earliest.tier is Tier.ERROR_EXIT and _log_lost(earliest, stories):
+        decision = Decision(
+            Status.AMBIGUOUS, [earliest], lost,
+            ["its launcher reports its end before any other, but its log, which may show a victim's error, is lost"], 0.4,
+        )  # fmt: skip
+        decision.would_settle.append("the output of that rank")
+        return decision
     if earliest is not None:
-        if earliest.kind == "unknown":
-            earliest.kind = "python_exception"
         decision = Decision(
             Status.IDENTIFIED, [earliest], lost, ["its launcher reports its end before any other"], 0.75
         )
@@ -202,6 +209,11 @@ def _decide_silent_end(weak: list[Lead], lost: list[tuple[Lead, str]]) -> Decisi
     decision = Decision(Status.AMBIGUOUS, firsts, lost, [f"{len(firsts)} processes ended together without a word"], 0.4)
     decision.would_settle.append("the kernel log of the node (dmesg), and per-rank output files")
     return decision
+
+
+def _log_lost(lead: Lead, stories: Mapping[int, Story]) -> bool:
+    """Whether nothing that a rank said is here although others' words are."""
+    return any(story.heard for story in stories.values()) and not any(stories[rank].heard for rank in lead.ranks)
 
 
 def _first_in_report(leads: Sequence[Lead]) -> Lead | None:

@@ -89,11 +89,13 @@ def _odd_fingerprints(signals: Sequence[Signal]) -> list[Suspect]:
     majority = ordered[-1]
     odd = sorted(rank for group in ordered[:-1] for rank in group)
     if len(odd) * 2 >= len(prints):
-        return []
+        reason = f"{len(groups)} ways to call the collective were printed, none of them by most ranks"
+        named = sorted(prints)
+        return [Suspect(tuple(named), "collective_mismatch", reason, 0.5, first[named[0]], len(prints))]
     differs = ", ".join(" ".join(part for part in prints[rank] if part) for rank in odd[:2])
     common = " ".join(part for part in prints[majority[0]] if part)
-    named = f"rank {odd[0]}" if len(odd) == 1 else "ranks " + ", ".join(map(str, odd))
-    reason = f"{len(majority)} ranks called {common}; {named} alone called {differs}"
+    alone = f"rank {odd[0]}" if len(odd) == 1 else "ranks " + ", ".join(map(str, odd))
+    reason = f"{len(majority)} ranks called {common}; {alone} alone called {differs}"
     return [Suspect(tuple(odd), "collective_mismatch", reason, 0.92, first[odd[0]], len(majority))]
 
 

@@ -45,6 +45,11 @@ class Story:
         return in_order([*self.roots, *self.eithers, *self.symptoms])
 
     @property
+    def heard(self) -> bool:
+        """Whether anything that the rank itself printed is here."""
+        return bool(self.lines or self.progress or self.phases or self.faults or self.success or self.recovered)
+
+    @property
     def spoke_of_trouble(self) -> bool:
         """Whether the rank printed any error of its own."""
         return bool(self.roots or self.eithers or self.symptoms)

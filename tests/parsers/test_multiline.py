@@ -114,10 +114,10 @@ def test_tracebacks_of_tagged_writers_are_not_mixed_however_they_are_interleaved
     assert found == whole
 
 
-def test_the_tracebacks_of_a_hundred_writers_that_take_turns_are_whole():
-    lines = [(key, line) for line in [*PLAIN, "", LINK, "", *OTHER, "bye"] for key in range(100)]
+def test_the_tracebacks_of_sixty_writers_that_take_turns_are_whole():
+    lines = [(key, line) for line in [*PLAIN, "", LINK, "", *OTHER, "bye"] for key in range(60)]
     blocks = assembled(lines)
-    assert len(blocks) == 100
+    assert len(blocks) == 60
     assert {len([line for line in block.lines if line]) for block in blocks} == {len([*PLAIN, LINK, *OTHER])}
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from parsers.chunks import HEAD_WINDOW, SLACK
 from parsers.kernel import scan
-from parsers.normalise import SRUN_LABEL, normalise
+from parsers.normalise import LAG, normalise
 from parsers.records import Role, Signal, Source, SourceKind
 from parsers.schema import EVENT_SCHEMA
 from parsers.stampcolumns import read_stamps
@@ -25,7 +25,7 @@ def ns(text):
     return int(moment.timestamp()) * 10**9 + moment.microsecond * 1000
 
 
-def rows_of(files, *, block=1 << 20, chunk_size=1 << 20, triage=None, **about):
+def rows_of(files, *, block=1 << 20, chunk_size=1 << 20, triage=None, reference=None, **about):
     """Rows of some files, given as bytes; `about` completes their sources."""
     about.setdefault("rank", None)
     sources = [Source(n, f"{n}.log", None, SourceKind.LOG, **about) for n in range(len(files))]
@@ -34,7 +34,7 @@ def rows_of(files, *, block=1 << 20, chunk_size=1 << 20, triage=None, **about):
         data = files[source.index]
         return iter([data[at : at + block] for at in range(0, len(data), block)])
 
-    made = normalise(sources, read, triage, chunk_size=chunk_size)
+    made = normalise(sources, read, triage, reference_ns=reference, chunk_size=chunk_size)
     table = pa.Table.from_batches(list(made), EVENT_SCHEMA)
     table.validate(full=True)
     return table, made
@@ -223,12 +223,10 @@ def test_a_stamp_beyond_the_head_bounds_nothing():
     assert column("ts_quality", data)[-2:] == ["none", "own"]
 
 
-def test_a_missing_year_is_that_of_a_dated_line_of_the_file_then_of_the_job_then_of_its_writing():
+def test_a_missing_year_is_that_nearest_to_the_jobs_reference_then_to_the_files_writing():
     yearless = b"[E1231 23:59:59.000000001 a.cpp:1] x\n"
-    december = ns("2024-12-31 23:59:59")
-    own, job, written = ns("2025-01-01 00:00:10"), b"2025-01-02 00:00:00 x\n", ns("2024-06-30")
-    assert column("ts", yearless + b"2025-01-01 00:00:10 y\n") == [december, own]
-    assert column("ts", yearless, job)[0] == december
+    december, written = ns("2024-12-31 23:59:59"), ns("2024-06-30")
+    assert column("ts", yearless, reference=ns("2025-01-02"), mtime_ns=written) == [december]
     assert column("ts", yearless, mtime_ns=ns("2025-01-03")) == [december]
     assert column("ts", b"Jul  1 00:00:00 h x", mtime_ns=written) == [ns("2024-07-01")]
     assert column("ts", yearless) == [None]
@@ -252,7 +250,6 @@ def test_29_february_is_in_a_leap_year():
         ("[2026-03-01 08:00:00] x", 8, 9, None),
         ("[rank99999999999]: x", 8, 9, None),
         ("[Rank 3] x", 8, 9, None),
-        ("3: x", 8, 9, None),
     ],
 )
 def test_tags_of_a_line_overrule_its_file(line, rank, local, stream):
@@ -263,7 +260,22 @@ def test_tags_of_a_line_overrule_its_file(line, rank, local, stream):
 
 
 def test_a_number_is_a_rank_where_srun_labelled_the_lines():
-    assert column("rank", b" 3: x\n12: y\nz: 1\n", layout=SRUN_LABEL) == [3, 12, None]
+    assert column("rank", b" 3: x\n12: y\nz: 1\n7:\n", rank=None) == [3, 12, None, 7]
+
+
+def test_a_number_is_text_where_few_lines_begin_with_one():
+    assert column("rank", b"3: x\nsome\nmore\ntext\n") == [None] * 4
+
+
+def test_each_file_is_asked_by_itself_whether_srun_labelled_it():
+    assert column("rank", b"0: a\n1: b\n", b"0: a\nb\nc\n" * 9) == [0, 1] + [None] * 27
+
+
+def test_tags_of_a_merged_file_are_those_of_each_line():
+    ranks = [n * 7 % 16 for n in range(3000)]
+    data = b"".join(b"[default%d]:[rank%d]: step %d\n" % (n % 8, n, n) for n in ranks)
+    assert column("rank", data, chunk_size=9000) == ranks
+    assert column("local_rank", data) == [n % 8 for n in ranks]
 
 
 @pytest.mark.parametrize(
@@ -303,37 +315,66 @@ def test_the_logger_is_named_behind_the_stamp(line, logger):
 
 
 class FakeTriage:
-    """Finds every line that holds `!`, and tells so only at the end."""
+    """Finds every line that holds `!`; of the last bytes it has seen it tells nothing until the end."""
 
     def __init__(self, source):
-        self.source, self.data, self.signals = source, b"", []
+        self.source, self.data, self.signals, self.line = source, b"", [], 0
 
     def feed(self, chunk):
         self.data += chunk
+        self._take(self.data.rfind(b"\n", 0, max(len(self.data) - LAG // 2, 0)) + 1)
 
     def finish(self):
-        for number, line in enumerate(self.data.split(b"\n"), start=1):
+        self._take(len(self.data))
+
+    def _take(self, end):
+        for line in self.data[:end].splitlines(keepends=True) if end else ():
+            self.line += 1
             if b"!" in line:
-                self.signals.append(Signal(f"s{len(line)}", Role.ROOT, self.source.index, number, 0, ""))
+                name = f"s{len(line.rstrip())}"
+                self.signals.append(Signal(name, Role.ROOT, self.source.index, self.line, 0, ""))
+        self.data = self.data[end:]
 
 
-@given(FILES, st.integers(1, 64))
-def test_signatures_stand_at_the_lines_of_the_signals_of_triage_alone(files, block):
-    files = [data.replace(b"x", b"!") for data in files]
-    table, made = rows_of(files, block=block, chunk_size=100, triage=FakeTriage)
-    alone = []
+def signatures(table):
+    columns = (table[name].to_pylist() for name in ("path", "line", "signature"))
+    return [(path, line, signature) for path, line, signature in zip(*columns, strict=True) if signature is not None]
+
+
+def alone(files):
+    found = []
     for index, data in enumerate(files):
         triage = FakeTriage(Source(index, "", None, SourceKind.LOG))
         triage.feed(data)
         triage.finish()
-        alone += triage.signals
-    assert made.signals == alone
-    found = [
-        (int(path.removesuffix(".log")), line, signature)
-        for path, line, signature in zip(*(table[n].to_pylist() for n in ("path", "line", "signature")), strict=True)
-        if signature is not None
-    ]
-    assert found == [(signal.source, signal.line, signal.signature) for signal in alone]
+        found += triage.signals
+    return found
+
+
+@given(st.lists(st.lists(st.sampled_from([b"!a", b"b", b"!cc", b""])).map(b"\n".join), max_size=5), st.integers(1, 64))
+def test_signatures_stand_at_the_lines_of_the_signals_of_triage_alone(files, block):
+    table, made = rows_of(files, block=block, chunk_size=100, triage=FakeTriage)
+    assert made.signals == alone(files)
+    assert signatures(table) == [(f"{s.source}.log", s.line, s.signature) for s in made.signals]
+
+
+def test_rows_wait_for_a_triage_that_tells_late():
+    files = [b"".join(b"!\n" if n % 1000 == 0 else b"line %d\n" % n for n in range(300_000))] * 2
+    table, made = rows_of(files, block=1 << 18, chunk_size=1 << 18, triage=FakeTriage)
+    assert len(made.signals) == 600
+    assert signatures(table) == [(f"{s.source}.log", s.line, s.signature) for s in made.signals]
+
+
+def test_each_source_is_read_once():
+    opened = []
+
+    def read(source):
+        opened.append(source.index)
+        return iter([b"x\n" * 99] * 9)
+
+    sources = [Source(n, f"{n}.log", None, SourceKind.LOG) for n in range(3)]
+    assert len(list(normalise(sources, read, LogTriage, chunk_size=500))) > 1
+    assert opened == [0, 1, 2]
 
 
 def test_the_shipped_triage_names_an_exception():

@@ -119,7 +119,7 @@ def test_the_result_does_not_depend_on_how_the_bytes_are_cut_into_chunks(data, p
 
 @settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(
-    pieces=st.lists(st.sampled_from(PIECES), min_size=10, max_size=30),
+    pieces=st.lists(st.sampled_from(PIECES), min_size=8, max_size=20),
     steps=st.lists(st.integers(1, 40_000), min_size=1, max_size=8),
 )
 def test_a_text_with_a_long_middle_gives_the_same_in_any_chunks_and_with_either_engine(pieces, steps):
@@ -227,7 +227,9 @@ def test_a_block_that_begins_at_the_very_end_of_what_was_read_is_still_whole(shi
 
 
 def test_the_lines_above_a_fault_are_its_context_wherever_the_chunks_end():
-    data = ordinary(200_000) + b"2025-10-04 01:00:00 INFO last words\n" + b"- no stamp\n" * 50 + FAULT + b"-\n" * 30_000
+    data = (
+        ordinary(200_000) + b"2025-10-04 01:00:00 INFO last words\n" + b"- no stamp\n" * 50 + FAULT + ordinary(60_000)
+    )
     for step in (997, 8_192, 65_536, len(data)):
         scan = scanned(data, [data[s : s + step] for s in range(0, len(data), step)], files=MANY_FILES)
         assert one(scan, "ZeroDivisionError").ns == at("2025-10-04 01:00:00")
@@ -247,22 +249,23 @@ LOUD = {
 }
 
 
-@pytest.mark.parametrize("line", LOUD.values(), ids=LOUD)
-def test_a_loud_rank_neither_fills_memory_nor_hides_the_first_fault_of_another(line):
-    noise = loud(line)
+@pytest.mark.parametrize("form", LOUD)
+def test_a_loud_rank_neither_fills_memory_nor_hides_the_first_fault_of_another(form):
+    count = 100_000 if form == "tagged" else 30_000
+    noise = loud(LOUD[form], count)
     fault = b"".join(b"[rank1]: " + text + b"\n" for text in FAULT.splitlines())
     data = noise + b"2025-10-03 23:59:58,000 [rank1] INFO alive\n" + fault + noise[: 1 << 20]
     scan = scanned(data)
     signal = one(scan, "ZeroDivisionError")
     assert signal.rank == 1
     assert len(scan.signals) < 12_000
-    assert scan.counts.repeats > 90_000
+    assert scan.counts.repeats > 0.8 * count
     assert scan.counts.lines == len(data.splitlines())
 
 
 def test_thousands_of_tracebacks_without_a_tag_do_not_hide_another_one():
     caught = b'Traceback (most recent call last):\n  File "r.py", line 1, in get\n    get()\nTimeoutError: try %d\n'
-    noise = b"".join(caught % n for n in range(30_000)) + b"-\n" * 200_000
+    noise = b"".join(caught % n for n in range(20_000)) + (b"-" * 99 + b"\n") * 4_000
     data = noise + FAULT + noise[: 1 << 20]
     scan = scanned(data)
     signal = one(scan, "ZeroDivisionError")
@@ -273,7 +276,7 @@ def test_thousands_of_tracebacks_without_a_tag_do_not_hide_another_one():
 def test_one_process_that_says_much_that_is_harmless_does_not_hide_its_own_fault():
     info = b"node-1:3157:3301 [2] NCCL INFO comm 0x5591 rank 2 nRanks 8 nNodes 1 localRanks 8 localRank 2 MNNVL 0\n"
     fault = b"node-1:3157:3301 [2] NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0, vendor err 129\n"
-    data = info * 20_000 + fault + info * 20_000
+    data = info * 5_000 + fault + info * 5_000
     found = [signal for signal in scanned(data).signals if line_at(data, signal.offset) + b"\n" == fault]
     assert found
 
@@ -324,7 +327,19 @@ def test_a_line_of_300_mb_needs_little_memory_and_the_lines_after_it_keep_their_
 def test_a_long_line_gives_the_same_in_any_chunks_and_its_signals_cite_its_start(lead, files):
     before = b"ordinary\n" * lead
     long = b"RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB " + b"CUDA out of memory y" * 200_000
-    data = before + long + b"\n" + long + b"\n" + ordinary(400_000) + FAULT + b"-\n" * 300_000 + b"z" * 3_000_000
+    data = (
+        before
+        + long
+        + b"\n"
+        + long
+        + b"\n"
+        + ordinary(400_000)
+        + FAULT
+        + b"-" * 99
+        + b"\n"
+        + ordinary(400_000)
+        + b"z" * 3_000_000
+    )
     whole = scanned(data, files=files)
     for step in (1 << 20, 300_001):
         assert said(scanned(data, [data[s : s + step] for s in range(0, len(data), step)], files=files)) == said(whole)

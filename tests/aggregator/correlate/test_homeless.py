@@ -11,12 +11,10 @@ from correlate_jobs import (
     failed,
     hello,
     identified,
-    kernel,
     lines,
     say,
     steps,
     traceback,
-    watchdog,
 )
 
 from aggregator.correlate.identity import rank_in_path
@@ -106,10 +104,10 @@ def test_a_traceback_printed_by_nobody_of_one_host_is_at_least_that_hosts(judge)
     assert verdict.first_failure.hosts == ("node-a",)
 
 
-def test_a_kernels_word_on_one_host_is_no_words_of_the_rank_that_is_left(judge):
-    text = [hello(rank, 4) for rank in range(4)] + [watchdog(610, rank) for rank in (0, 1, 3)]
-    files = {"train.log": lines(*text), "dmesg.txt": lines(kernel(5, "NVRM: loading NVIDIA UNIX x86_64 Kernel Module"))}
-    assert brief(judge(files)) == identified(2, "collective_timeout")
+def test_a_schedulers_word_on_a_host_is_not_the_word_of_the_rank_that_is_left(judge):
+    note = "slurmstepd: error: Detected 1 oom_kill event in StepId=123.0. Some of the step tasks have been OOM Killed."
+    verdict = judge(merged(*(traceback(RESET, f"[rank{rank}]: ") for rank in (0, 1, 3)), note))
+    assert brief(verdict) == ("failed", "undetermined", (), "host_oom")
 
 
 def test_a_fault_of_no_known_rank_after_which_the_job_went_on_is_none(judge):

@@ -1,0 +1,272 @@
+"""Which of several faults came first, how far clocks allow to tell, and which attempt a fault belongs to."""
+
+import random
+
+import pytest
+from correlate_jobs import (
+    FULL,
+    KEY,
+    OOM,
+    RESET,
+    at,
+    box,
+    brief,
+    closing,
+    failed,
+    hello,
+    identified,
+    lines,
+    say,
+    signal,
+    source,
+    steps,
+    traceback,
+)
+
+from aggregator.correlate.clocks import UNKNOWN_NS, ClockModel, HostClock, estimate
+from aggregator.correlate.evidence import NS
+from aggregator.correlate.identity import Identity
+from parsers.records import Role
+
+NAN = "Loss is nan at step 11, stopping training"
+ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
+
+
+def fault(seconds, rank, text=NAN):
+    return say(seconds, rank, text, "ERROR")
+
+
+def job(*faults, world=4, host="node-a"):
+    """A file a rank; each fault is time, rank and text."""
+    files = {f"rank_{r}.log": lines(hello(r, world, host), steps(r, 1, 5)) for r in range(world)}
+    for seconds, rank, text in faults:
+        files[f"rank_{rank}.log"] += lines(fault(seconds, rank, text))
+    return files
+
+
+# One clock
+
+
+def test_the_earlier_of_two_faults_is_the_first(judge):
+    verdict = judge(job((9.5, 1, ILLEGAL), (8.2, 3, NAN)))
+    assert brief(verdict) == identified(3, "nan_loss")
+    (other,) = verdict.first_failure.candidates
+    assert (other.rank, other.kind) == (1, "cuda_illegal_access")
+    assert "1.3 s later" in other.why_not
+
+
+def test_ranks_that_failed_of_one_cause_under_the_same_stamp_are_all_named(judge):
+    verdict = judge({path: text + traceback(OOM) for path, text in job(world=3).items()})
+    assert brief(verdict) == identified((0, 1, 2), "cuda_oom")
+
+
+@pytest.mark.xfail(strict=True, reason="stamps to the millisecond order faults of one cause that are one event")
+def test_ranks_that_failed_of_one_cause_at_once_are_all_named(judge):
+    verdict = judge(job(*((9 + rank / 100, rank, OOM) for rank in range(3))))
+    assert brief(verdict) == identified((0, 1, 2), "cuda_oom")
+    assert any("at about the same time" in reason for reason in verdict.first_failure.reasons)
+
+
+def test_a_rank_that_failed_of_the_same_cause_later_is_told_to_be_later(judge):
+    verdict = judge(job((9.0, 2, OOM), (11.5, 0, OOM)))
+    assert brief(verdict) == identified(2, "cuda_oom")
+    (other,) = verdict.first_failure.candidates
+    assert (other.rank, "later" in other.why_not) == (0, True)
+
+
+def test_different_faults_in_the_same_second_without_digits_are_not_ordered(judge):
+    files = {
+        f"rank_{rank}.log": lines(hello(rank, 2), f"{at(9)[:-4]} [rank {rank}] ERROR tinylm: {text}")
+        for rank, text in ((0, NAN), (1, ILLEGAL))
+    }
+    verdict = judge(files)
+    assert brief(verdict)[:3] == ("failed", "ambiguous", (0, 1))
+    assert verdict.first_failure.would_settle
+
+
+def test_different_faults_without_any_stamp_are_not_ordered(judge):
+    files = {f"rank_{rank}.log": traceback(error) for rank, error in ((0, KEY), (1, ILLEGAL), (2, RESET), (3, RESET))}
+    assert brief(judge(files))[:3] == ("failed", "ambiguous", (0, 1))
+
+
+def test_a_launcher_that_saw_one_of_them_end_long_before_the_other_orders_them(judge):
+    files = {f"rank_{rank}.log": traceback(error) for rank, error in ((0, KEY), (1, ILLEGAL))}
+    one, two = box(10, (1, 1, 1, 4101)), box(20, (0, 0, 1, 4100))
+    files["torchrun.out"] = one + two
+    assert brief(judge(files)) == identified(1, "cuda_illegal_access")
+
+
+def test_the_rank_that_filled_the_disk_first_is_named_though_others_failed_of_it_too(judge):
+    faults = [(9 + 2 * order, rank, FULL.format(f"rank_{rank}.pt")) for order, rank in enumerate((2, 0, 3))]
+    verdict = judge(job(*faults))
+    assert brief(verdict) == identified(2, "disk_full")
+
+
+def test_a_fault_long_after_others_were_in_trouble_is_none_of_the_first(judge):
+    files = job((60, 3, NAN))
+    for rank in (0, 1):
+        files[f"rank_{rank}.log"] += lines(fault(20, rank, RESET), traceback(RESET))
+    verdict = judge(files)
+    assert 3 not in brief(verdict)[2]
+    assert any("already in trouble" in row.why_not for row in verdict.first_failure.candidates)
+
+
+def test_a_kernels_word_explains_the_error_that_its_rank_printed(judge):
+    files = {f"rank_{rank}.log": lines(hello(rank, 4), steps(rank, 1, 5), traceback(RESET)) for rank in (0, 1, 3)}
+    files["rank_2.log"] = lines(hello(2, 4), steps(2, 1, 5), fault(9, 2, ILLEGAL), fault(9.1, 2, KEY))
+    assert brief(judge(files)) == identified(2, "cuda_illegal_access")
+
+
+# Two clocks
+
+
+def skewed(skew, *, marks, late=1.0):
+    """Rank 1 on node-b fails first, rank 0 on node-a `late` seconds after it; node-b's clock is `skew` ahead."""
+    text = {}
+    for rank, host, ahead in ((0, "node-a", 0), (1, "node-b", skew)):
+        told = [f"rank {rank} up on {host}", *([steps(rank, 1, 30, skew=ahead)] if marks else [])]
+        text[rank] = told
+    text[1].append(fault(31 + skew, 1, NAN))
+    text[0].append(fault(31 + late, 0, ILLEGAL))
+    return {f"node-{'ab'[rank]}/rank_{rank}.log": lines(*told) for rank, told in text.items()}
+
+
+def test_the_end_of_the_set_up_alone_corrects_the_clocks(judge):
+    files = skewed(3600.0, marks=False)
+    for rank, ahead in ((0, 0), (1, 3600)):
+        path = f"node-{'ab'[rank]}/rank_{rank}.log"
+        files[path] = hello(rank, 2, f"node-{'ab'[rank]}", seconds=ahead) + "\n" + files[path]
+    assert brief(judge(files))[2] != (0,)
+
+
+@pytest.mark.parametrize("skew", [-20.0, -3.0, 3.0, 20.0, 300.0, 3600.0])
+def test_shared_steps_correct_the_clocks_so_that_the_true_first_is_named(judge, skew):
+    verdict = judge(skewed(skew, marks=True))
+    assert brief(verdict) == identified(1, "nan_loss")
+    told = {clock.host: clock.offset_s for clock in verdict.clocks}
+    assert told["node-a"] - told["node-b"] == pytest.approx(skew, abs=0.1)
+
+
+ZONE = pytest.param(
+    7200.0, marks=pytest.mark.xfail(strict=True, reason="a time zone's difference is taken for an order of events")
+)
+
+
+@pytest.mark.parametrize("skew", [-20.0, -3.0, 0.0, 3.0, 20.0, ZONE])
+def test_without_anything_shared_the_wrong_rank_alone_is_never_named(judge, skew):
+    outcome, how, ranks, _ = brief(judge(skewed(skew, marks=False)))
+    assert outcome == "failed"
+    assert ranks != (0,)
+    assert how != "identified" or 1 in ranks
+
+
+def test_a_time_zone_is_told_apart_from_a_wrong_clock(judge):
+    verdict = judge(skewed(7200.0, marks=True))
+    assert {clock.host: clock.method for clock in verdict.clocks}["node-b"] == "time zone"
+
+
+def marks(skews, count=20, jitter=0.0):
+    """The same steps told by hosts whose clocks are off by `skews`."""
+    draw = random.Random(5)
+    table = Identity()
+    told = []
+    for rank, (host, skew) in enumerate(skews.items()):
+        table.host_of_rank[rank] = host
+        told += [
+            signal(
+                Role.PROGRESS, "prog.step", seconds=step + skew + jitter * draw.random(), rank=rank,
+                fields={"step": str(step)},
+            )
+            for step in range(count)
+        ]  # fmt: skip
+    return estimate(told, table)
+
+
+def test_offsets_of_clocks_are_found_from_steps_to_within_their_uncertainty():
+    model = marks({"a": 0, "b": 12.5, "c": -3}, jitter=0.2)
+    reference = model.hosts[model.reference].offset_ns
+    for host, skew in (("a", 0.0), ("b", 12.5), ("c", -3.0)):
+        clock = model.hosts[host]
+        off = clock.offset_ns - reference - (skew - {"a": 0, "b": 12.5, "c": -3}[model.reference]) * NS
+        assert abs(off) <= max(clock.epsilon_ns, NS // 5)
+
+
+def test_few_shared_steps_leave_the_offset_unsure():
+    few, many = marks({"a": 0, "b": 9}, count=2), marks({"a": 0, "b": 9}, count=20)
+    assert few.slack_ns("a", "b") > many.slack_ns("a", "b") > 0
+
+
+def test_nothing_is_assumed_of_hosts_that_share_nothing():
+    assert estimate([], Identity()) == ClockModel()
+    model = ClockModel("a", {"a": HostClock(0, 0, "reference")})
+    assert model.slack_ns("a", "b") == UNKNOWN_NS
+    assert model.slack_ns("b", "b") == 0
+    assert model.slack_ns(None, "a") == 0
+    assert model.common(7, "b") == 7
+
+
+def test_steps_of_other_epochs_are_not_the_same_moment():
+    table = Identity()
+    table.host_of_rank = {0: "a", 1: "b"}
+    told = [
+        signal(Role.PROGRESS, "prog.x", seconds=100 * epoch + rank, rank=rank, fields={"epoch": str(epoch), "step": "1"})
+        for epoch, rank in ((0, 0), (1, 1))
+    ]
+    assert estimate(told, table) == ClockModel()
+
+
+# Attempts
+
+
+def attempt(base, culprit, error):
+    return {
+        f"logs/none_k3x_9a1b/attempt_{base}/{rank}/stderr.log": lines(
+            hello(rank, 2, seconds=100 * base), steps(rank, 1, 5, start=100 * base + 1),
+            traceback(error if rank == culprit else RESET),
+        )
+        for rank in range(2)
+    }  # fmt: skip
+
+
+def test_each_attempt_of_torchrun_has_its_own_failure(judge):
+    verdict = judge({**attempt(0, 0, KEY), **attempt(1, 1, OOM)})
+    assert [row.index for row in verdict.attempts] == [0, 1]
+    first, last = verdict.attempts
+    assert (first.first_failure.ranks, first.first_failure.kind) == ((0,), "python_exception")
+    assert brief(verdict) == identified(1, "cuda_oom")
+    assert (last.outcome, last.first_failure) == (verdict.outcome, verdict.first_failure)
+
+
+def one_file(*attempts, told):
+    text = []
+    for index, (culprit, error) in enumerate(attempts):
+        base = 100 * index
+        text += [hello(r, 2, pid=4100 + base + r, seconds=base) for r in range(2)]
+        text += [steps(r, 1, 5, start=base + 1) for r in range(2)]
+        if error is None:
+            text += [steps(r, 6, 9, start=base + 8) for r in range(2)] + ["training done, best epoch 12, error 0.08"]
+            continue
+        text += [traceback(error if r == culprit else RESET, f"[rank{r}]: ") for r in range(2)]
+        text += [closing(base + 9, 4100 + base + 1 - culprit), failed(base + 10, 1, culprit, 4100 + base + culprit)]
+        if told and index < len(attempts) - 1:
+            text += ["[default] Worker group FAILED. 2/3 attempts left; will restart worker group"]
+    return {"train.log": lines(*text)}
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_attempts_inside_one_file_are_told_apart(judge, told):
+    verdict = judge(one_file((0, KEY), (1, OOM), told=told))
+    assert brief(verdict) == identified(1, "cuda_oom")
+    assert [row.first_failure.kind for row in verdict.attempts] == ["python_exception", "cuda_oom"]
+
+
+def test_a_restart_that_succeeds_makes_the_job_a_completed_one(judge):
+    verdict = judge(one_file((0, KEY), (0, None), told=True))
+    assert brief(verdict) == ("completed", None, (), None)
+    assert verdict.attempts[0].first_failure.ranks == (0,)
+
+
+def test_an_attempt_that_is_not_told_is_the_first_and_only_one(judge):
+    verdict = judge(job((9, 1, NAN)))
+    assert [row.index for row in verdict.attempts] == [0]
+    assert source().attempt is None

@@ -1,0 +1,183 @@
+"""How a job ended: failed, hung, cancelled from outside, or with a lost node; and what came first."""
+
+import pytest
+from correlate_jobs import (
+    GLOO_WAIT,
+    KEY,
+    RESET,
+    START,
+    box,
+    brief,
+    cancelled,
+    closing,
+    failed,
+    glog,
+    hello,
+    identified,
+    lines,
+    say,
+    steps,
+    traceback,
+    watchdog,
+)
+
+from aggregator.verdict import Outcome
+
+ABORTED = "srun: Job step aborted: Waiting up to 32 seconds for job step to finish."
+
+
+def train(*more, world=4, last=20):
+    text = [hello(rank, world) for rank in range(world)] + [steps(rank, 1, last) for rank in range(world)]
+    return lines(*text, *more)
+
+
+# Cancelled
+
+
+@pytest.mark.parametrize(
+    ("act", "kind"),
+    [
+        (cancelled(30, " DUE TO TIME LIMIT", "JOB 123"), "time_limit"),
+        (cancelled(30, " DUE TO PREEMPTION", "JOB 123"), "preempted"),
+        (cancelled(30, "", "JOB 123"), "cancelled"),
+        (cancelled(30, " DUE TO JOB REQUEUE", "JOB 123"), "cancelled"),
+        (glog(30, "Received SIGTERM death signal, shutting down workers"), "cancelled"),
+        ("srun: interrupt (one more within 1 sec to abort)", "cancelled"),
+    ],
+)
+def test_an_act_from_outside_that_nothing_preceded_cancelled_the_job(judge, act, kind):
+    verdict = judge({"slurm-7.out": train(act)})
+    assert brief(verdict) == ("cancelled", "identified", (), kind)
+    assert verdict.first_failure.step == 20
+
+
+def test_a_line_of_sacct_tells_a_time_limit(judge):
+    acct = lines(
+        "JobID           JobName  Partition      State ExitCode               Start                 End    Elapsed",
+        "------------ ---------- ---------- ---------- -------- ------------------- ------------------- ----------",
+        "123               train     gpu_p1    TIMEOUT      0:0 2026-12-01T10:00:00 2026-12-01T11:00:00   01:00:00",
+    )
+    verdict = judge({"slurm-123.out": train(), "sacct.txt": acct})
+    assert brief(verdict) == ("cancelled", "identified", (), "time_limit")
+
+
+def test_errors_that_the_cancelling_causes_are_no_failures(judge):
+    echo = [traceback(RESET, f"[rank{rank}]: ") for rank in range(4)]
+    ends = ["srun: error: node-a: tasks 0-3: Terminated"]
+    verdict = judge({"slurm-7.out": train(cancelled(30, " DUE TO TIME LIMIT"), *echo, *ends)})
+    assert brief(verdict) == ("cancelled", "identified", (), "time_limit")
+
+
+def test_a_fault_before_the_time_limit_is_the_failure(judge):
+    fault = say(21, 2, "Loss is nan at step 20, stopping training", "ERROR")
+    verdict = judge({"slurm-7.out": train(fault, cancelled(600, " DUE TO TIME LIMIT"))})
+    assert brief(verdict) == identified(2, "nan_loss")
+
+
+def test_a_fault_after_the_time_limit_is_its_consequence(judge):
+    fault = say(35, 2, "Loss is nan at step 20, stopping training", "ERROR")
+    verdict = judge({"slurm-7.out": train(cancelled(30, " DUE TO TIME LIMIT"), fault)})
+    assert brief(verdict) == ("cancelled", "identified", (), "time_limit")
+    assert [row.rank for row in verdict.first_failure.candidates] == [2]
+
+
+def test_sruns_own_cleaning_up_after_a_task_failed_is_no_cancelling(judge):
+    ends = ["srun: error: node-a: task 2: Exited with exit code 1", ABORTED, cancelled(21)]
+    ends += ["srun: error: node-a: tasks 0-1,3: Terminated"]
+    verdict = judge({"slurm-7.out": train(traceback(KEY, "[rank2]: "), *ends)})
+    assert brief(verdict) == identified(2, "python_exception")
+
+
+def test_sruns_own_cleaning_up_after_a_task_ended_without_a_word_is_no_cancelling(judge):
+    ends = ["srun: error: node-a: task 2: Exited with exit code 1", ABORTED, cancelled(21)]
+    verdict = judge({"slurm-7.out": train(*ends)})
+    assert verdict.outcome is Outcome.FAILED
+    assert verdict.first_failure.ranks == (2,)
+
+
+def test_a_cancelling_in_the_very_second_of_a_fault_is_the_cleaning_up_after_it(judge):
+    fault = say(21.2, 2, "Loss is nan at step 20, stopping training", "ERROR")
+    verdict = judge({"slurm-7.out": train(), "slurm-7.err": lines(cancelled(21)), "rank_2.log": lines(fault)})
+    assert brief(verdict) == identified(2, "nan_loss")
+
+
+def test_a_cancelling_that_says_a_task_failed_is_none(judge):
+    verdict = judge({"slurm-7.out": train(traceback(KEY, "[rank2]: "), cancelled(21, " DUE TO TASK FAILURE"))})
+    assert brief(verdict) == identified(2, "python_exception")
+
+
+def test_work_that_was_done_before_the_cancelling_but_told_after_it_is_completed(judge):
+    verdict = judge({"slurm-7.out": train(cancelled(30, " DUE TO TIME LIMIT"), "srun exited with 0")})
+    assert verdict.outcome is Outcome.COMPLETED
+    assert verdict.first_failure is None
+
+
+# Hung
+
+
+def test_ranks_that_only_wait_and_were_never_stopped_hang(judge):
+    assert brief(judge({"train.log": train(*(watchdog(700, rank) for rank in (0, 2, 3)))})) == (
+        "hung", "identified", (1,), "collective_timeout",
+    )  # fmt: skip
+
+
+def test_ranks_that_waited_and_were_taken_down_failed(judge):
+    text = train(*(watchdog(700, rank) for rank in (0, 2, 3)), closing(702, 4101), failed(703, -6, 0, 4100))
+    assert brief(judge({"train.log": text})) == identified(1, "collective_timeout")
+
+
+def test_ranks_whose_wait_ended_in_an_exception_failed(judge):
+    text = train(*(traceback(GLOO_WAIT, f"[rank{rank}]: ") for rank in (0, 2, 3)))
+    assert brief(judge({"train.log": text})) == identified(1, "collective_timeout")
+
+
+# Lost nodes
+
+
+def two_nodes(*more):
+    text = [hello(rank, 4, f"node-{'ab'[rank // 2]}") for rank in range(4)] + [steps(rank, 1, 5) for rank in range(4)]
+    return lines(*text, *more)
+
+
+def test_a_node_that_srun_lost_is_the_failure_and_its_peers_errors_follow(judge):
+    lost = ["srun: error: Node failure on node-b", ABORTED, *(traceback(RESET, f"[rank{r}]: ") for r in (0, 1))]
+    lost += [cancelled(9, " DUE TO NODE FAILURE, SEE SLURMCTLD LOG FOR DETAILS")]
+    verdict = judge({"slurm-7.out": two_nodes(*lost)})
+    assert brief(verdict) == identified((2, 3), "node_failure")
+    assert verdict.first_failure.hosts == ("node-b",)
+    assert {row.rank for row in verdict.collateral} == {0, 1}
+
+
+def test_a_node_that_the_controller_declares_down_is_the_failure(judge):
+    line = "[2026-12-01T10:00:30.123] error: Nodes node-b not responding, setting DOWN"
+    verdict = judge({"slurm-7.out": two_nodes(), "slurmctld.log": lines(line)})
+    assert (verdict.first_failure.kind, verdict.first_failure.hosts) == ("node_failure", ("node-b",))
+
+
+def test_a_line_of_sacct_tells_that_some_node_failed(judge):
+    day = START.strftime("%Y-%m-%d")
+    acct = lines(
+        "JobID           JobName  Partition      State ExitCode               Start                 End    Elapsed",
+        "------------ ---------- ---------- ---------- -------- ------------------- ------------------- ----------",
+        f"123               train     gpu_p1  NODE_FAIL      1:0 {day}T10:00:00 {day}T11:00:00   01:00:00",
+    )
+    verdict = judge({"slurm-123.out": two_nodes(), "sacct.txt": acct})
+    assert (verdict.outcome, verdict.first_failure.kind) == ("failed", "node_failure")
+    assert verdict.first_failure.ranks == ()
+
+
+def test_a_fault_long_before_a_node_was_lost_is_the_failure(judge):
+    fault = say(6, 0, "Loss is nan at step 5, stopping training", "ERROR")
+    later = [steps(2, 6, 300, start=6), steps(3, 6, 300, start=6), "srun: error: Node failure on node-b"]
+    verdict = judge({"slurm-7.out": two_nodes(fault, *later)})
+    assert brief(verdict) == identified(0, "nan_loss")
+
+
+def test_the_end_of_one_attempt_box_is_not_an_act_from_outside(judge):
+    text = train(traceback(KEY, "[rank1]: "), closing(22, 4100, 4102, 4103), failed(23, 1, 1, 4101))
+    text += box(23, (1, 1, 1, 4101)) + "srun: error: node-a: task 0: Exited with exit code 1\n" + cancelled(24) + "\n"
+    assert brief(judge({"slurm-7.out": text})) == identified(1, "python_exception")
+
+
+def test_a_job_of_which_no_line_says_anything_is_not_called_failed(judge):
+    assert judge({"run.log": "hello\nworld\n"}).outcome in {Outcome.RUNNING, Outcome.UNKNOWN}

@@ -1,0 +1,413 @@
+"""What tracebacks, fault-handler dumps and torchrun's failure box say."""
+
+import textwrap
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from parsers.blocks import PLAIN_EXCEPTION, exception_signal
+from parsers.lexicon import default_lexicon
+from parsers.multiline import Place
+from parsers.records import ExceptionInfo, Frame, Known, Role, Source, SourceKind, StampQuality
+from parsers.triage import LogTriage
+
+SOURCE = Source(7, "job.log", None, SourceKind.LOG)
+
+
+def signals(text, *, dedent=True):
+    text = textwrap.dedent(text).lstrip("\n") if dedent else text
+    triage = LogTriage(SOURCE)
+    triage.feed(text.encode())
+    return triage.finish().signals
+
+
+def exceptions(text, **options):
+    return [signal for signal in signals(text, **options) if signal.exception is not None]
+
+
+def only(text):
+    (signal,) = exceptions(text)
+    return signal
+
+
+OOM = (
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 79.15 GiB "
+    "of which 1.20 GiB is free."
+)
+
+
+def test_an_exception_that_no_format_knows_is_a_fault_of_the_program():
+    signal = only("""
+        x
+        Traceback (most recent call last):
+          File "/w/t.py", line 9, in <module>
+            f()
+        ZeroDivisionError: division by zero
+    """)
+    assert (signal.signature, signal.role, signal.kind, signal.layer) == (
+        PLAIN_EXCEPTION, Role.ROOT, "python_exception", "software",
+    )  # fmt: skip
+    assert (signal.source, signal.line, signal.text) == (7, 5, "ZeroDivisionError: division by zero")
+    assert signal.exception.frames == (Frame("/w/t.py", 9, "<module>"),)
+    assert signal.fields["exception"] == "ZeroDivisionError"
+
+
+def test_an_exception_that_a_format_knows_is_what_the_format_says():
+    signal = only(f"""
+        Traceback (most recent call last):
+          File "/w/t.py", line 9, in <module>
+            f()
+        {OOM}
+    """)
+    assert (signal.kind, signal.role, signal.fields["need"]) == ("cuda_oom", Role.ROOT, "2.00 GiB")
+
+
+def test_a_chain_is_judged_by_its_first_exception_and_cites_its_line():
+    signal = only(f"""
+        Traceback (most recent call last):
+          File "/w/t.py", line 9, in step
+            f()
+        {OOM}
+
+        During handling of the above exception, another exception occurred:
+
+        Traceback (most recent call last):
+          File "/w/t.py", line 20, in <module>
+            save()
+        OSError: [Errno 28] No space left on device
+    """)
+    assert (signal.kind, signal.line) == ("cuda_oom", 4)
+    assert signal.fields["exception"] == "torch.OutOfMemoryError"
+    assert (signal.exception.type, signal.exception.root_type) == ("OSError", "torch.OutOfMemoryError")
+
+
+def test_where_the_first_exception_is_of_no_known_kind_a_later_one_may_tell_it():
+    signal = only("""
+        Traceback (most recent call last):
+          File "/w/t.py", line 9, in save
+            f()
+        StopIteration
+
+        The above exception was the direct cause of the following exception:
+
+        Traceback (most recent call last):
+          File "/w/t.py", line 20, in <module>
+            save()
+        OSError: [Errno 28] No space left on device
+    """)
+    assert (signal.kind, signal.exception.root_type) == ("disk_full", "StopIteration")
+
+
+def test_the_same_exception_raised_twice_is_cited_where_it_came_first():
+    signal = only("""
+        Traceback (most recent call last):
+          File "/w/t.py", line 9, in g
+            f()
+        ValueError: first
+
+        During handling of the above exception, another exception occurred:
+
+        Traceback (most recent call last):
+          File "/w/t.py", line 20, in <module>
+            g()
+        ValueError: second
+    """)
+    assert (signal.line, signal.exception.root_message, signal.exception.message) == (4, "first", "second")
+
+
+WORKER = """
+    Traceback (most recent call last):
+      File "/w/t.py", line 3, in main
+        for x in loader:
+    KeyError: Caught KeyError in DataLoader worker process 2.
+    Original Traceback (most recent call last):
+      File "/o/torch/utils/data/_utils/worker.py", line 5, in _worker_loop
+        data = fetcher.fetch(index)
+      File "/w/data.py", line 48, in __getitem__
+        y
+    KeyError: 'caption'
+
+    bye
+"""
+
+
+def test_what_a_data_loader_s_worker_raised_is_a_fault_of_the_data():
+    signal = only(WORKER)
+    assert (signal.kind, signal.fields["worker"], signal.fields["exception"]) == ("data_error", "1", "KeyError")
+    assert (signal.text, signal.exception.frames[-1].file) == ("KeyError: 'caption'", "/w/data.py")
+
+
+def test_memory_that_runs_out_in_a_data_loader_s_worker_stays_what_it_is():
+    assert only(WORKER.replace("KeyError: 'caption'", OOM)).kind == "cuda_oom"
+
+
+def test_the_process_where_a_ray_task_failed_is_told():
+    signal = only("""
+        Traceback (most recent call last):
+          File "main.py", line 3, in <module>
+            ray.get(x)
+        ray.exceptions.RayTaskError(ValueError): ray::Runner.run() (pid=331, ip=10.1.9.20, actor_id=c07d)
+          File "r.py", line 7, in run
+            self.workers.step()
+        ray.exceptions.RayTaskError(ValueError): ray::Worker.step() (pid=812, ip=10.1.9.21, actor_id=99aa)
+          File "w.py", line 70, in step
+            raise ValueError("bad step")
+        ValueError: bad step
+    """)
+    assert (signal.fields["pid"], signal.fields["ip"]) == ("812", "10.1.9.21")
+    assert (signal.fields["exception"], signal.exception.frames[-1].file) == ("ValueError", "w.py")
+
+
+@pytest.mark.parametrize("lead", [
+    "Exception ignored in: <function Pool.__del__ at 0x7f3a>",
+    "Exception ignored in atexit callback: <function _exit_function at 0x7f>",
+    "--- Logging error ---",
+    "Error in atexit._run_exitfuncs:",
+])  # fmt: skip
+def test_what_python_ignored_is_no_failure(lead):
+    signal = only(f"""
+        {lead}
+        Traceback (most recent call last):
+          File "/w/t.py", line 9, in __del__
+            f()
+        AttributeError: 'NoneType' object has no attribute 'close'
+    """)
+    assert signal.role is Role.CONTEXT
+
+
+def test_an_exception_in_a_thread_is_marked():
+    text = """
+        Exception in thread Thread-7 (_upload_loop):
+        Traceback (most recent call last):
+          File "/o/threading.py", line 1045, in _bootstrap_inner
+            self.run()
+        ConnectionError: lost
+    """
+    signal = only(text)
+    assert (signal.fields["thread"], signal.role) == ("1", Role.ROOT)
+    assert signal.fields["lead"] == "Exception in thread Thread-7 (_upload_loop):"
+    assert "thread" not in only(text.replace("Exception in thread Thread-7 (_upload_loop):", "hello")).fields
+
+
+def test_interleaved_tracebacks_of_tagged_ranks_are_told_apart():
+    signal0, signal1 = exceptions("""
+        [rank0]: Traceback (most recent call last):
+        [rank1]: Traceback (most recent call last):
+        [rank0]:   File "a.py", line 1, in f
+        [rank1]:   File "b.py", line 2, in g
+        [rank1]:     g()
+        [rank0]: ValueError: of rank 0
+        [rank1]: TypeError: of rank 1
+    """)
+    assert (signal0.rank, signal0.text, signal0.exception.frames) == (
+        0,
+        "ValueError: of rank 0",
+        (Frame("a.py", 1, "f"),),
+    )
+    assert (signal1.rank, signal1.text, signal1.exception.frames) == (
+        1,
+        "TypeError: of rank 1",
+        (Frame("b.py", 2, "g"),),
+    )
+
+
+def test_two_untagged_tracebacks_one_after_the_other_are_two_faults():
+    first, second = exceptions("""
+        Traceback (most recent call last):
+          File "a.py", line 1, in f
+        ValueError: a
+        Traceback (most recent call last):
+          File "b.py", line 2, in g
+        TypeError: b
+    """)
+    assert (first.text, second.text) == ("ValueError: a", "TypeError: b")
+
+
+LONG = """
+Traceback (most recent call last):
+  File "a.py", line 1, in f
+    x()
+IndexError: list index out of range
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "b.py", line 2, in g
+RuntimeError: Caught KeyError in DataLoader worker process 0.
+Original Traceback (most recent call last):
+  File "c.py", line 3, in h
+KeyError: 'k'
+Fatal Python error: Aborted
+
+Current thread 0x00007ff5691feb80 (most recent call first):
+  File "/w/data.py", line 48 in __getitem__
+"""
+
+
+@pytest.mark.parametrize("size", range(0, len(LONG), 7))
+def test_a_file_may_end_anywhere_in_a_traceback(size):
+    for signal in exceptions(LONG[:size], dedent=False):
+        assert signal.exception.type
+
+
+DUMP = """
+    step 12
+    Fatal Python error: Segmentation fault
+
+    Thread 0x00007ff5691feb81 (most recent call first):
+      File "/o/threading.py", line 324 in wait
+
+    Current thread 0x00007ff5691feb80 (most recent call first):
+      File "/w/data.py", line 48 in __getitem__
+      File "/w/train.py", line 123 in main
+
+    Extension modules: numpy, torch._C (total: 2)
+    bye
+"""
+
+
+def test_a_fault_handler_s_dump_is_one_fault_with_the_frames_of_the_thread_that_crashed():
+    signal = only(DUMP)
+    assert (signal.kind, signal.role, signal.line) == ("segfault", Role.ROOT, 2)
+    assert signal.exception.frames == (Frame("/w/train.py", 123, "main"), Frame("/w/data.py", 48, "__getitem__"))
+
+
+def test_dumps_of_two_tagged_ranks_that_are_interleaved_are_told_apart():
+    lines = textwrap.dedent(DUMP).strip().split("\n")
+    mixed = "".join(f"[rank0]: {line}\n[rank1]: {line.replace('train.py', 'eval.py')}\n" for line in lines)
+    found = exceptions(mixed)
+    assert [(s.rank, s.exception.frames[0].file) for s in found] == [(0, "/w/train.py"), (1, "/w/eval.py")]
+
+
+BOX = """\
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError: 
+============================================================
+train.py FAILED
+------------------------------------------------------------
+Failures:
+[1]:
+  time      : 2025-10-03_18:37:05
+  host      : gpu-a1
+  rank      : 5 (local_rank: 1)
+  exitcode  : -6 (pid: 4242)
+  error_file: <N/A>
+  traceback : Signal 6 (SIGABRT) received by PID 4242
+[2]:
+  time      : 2025-10-03_18:37:06
+  host      : gpu-a1
+  rank      : 6 (local_rank: 2)
+  exitcode  : 1 (pid: 4243)
+  error_file: /tmp/e6.json
+  traceback : Traceback (most recent call last):
+    File "/w/t.py", line 8, in g
+      return 1 / 0
+  ZeroDivisionError: division by zero
+  
+------------------------------------------------------------
+Root Cause (first observed failure):
+[0]:
+  time      : 2025-10-03_18:37:01
+  host      : gpu-a1
+  rank      : 4 (local_rank: 0)
+  exitcode  : 1 (pid: 4241)
+  error_file: /tmp/e4.json
+  traceback : Traceback (most recent call last):
+    File "/w/t.py", line 4, in f
+      return x["k"]
+  KeyError: 'k'
+  
+============================================================
+"""  # noqa: W291, W293 - as torch prints it
+
+
+def entries(text):
+    return [signal for signal in signals(text, dedent=False) if signal.signature == "te.box"]
+
+
+def test_a_box_tells_how_each_rank_ended():
+    found = entries(BOX)
+    assert [(s.fields["rank"], s.fields["local_rank"], s.fields["exit_code"], s.fields["pid"]) for s in found] == [
+        ("5", "1", "-6", "4242"), ("6", "2", "1", "4243"), ("4", "0", "1", "4241"),
+    ]  # fmt: skip
+    assert [s.fields["section"] for s in found] == ["other", "other", "root_cause"]
+    assert {s.role for s in found} == {Role.EXIT}
+    assert {s.rank_how for s in found} <= {Known.EXIT, Known.NONE}
+    assert {s.fields["host"] for s in found} == {"gpu-a1"}
+
+
+def test_the_entries_of_a_box_have_the_times_it_tells_and_cite_their_own_lines():
+    found = entries(BOX)
+    assert {s.quality for s in found} == {StampQuality.OWN}
+    assert [s.ns - found[2].ns for s in found] == [4 * 10**9, 5 * 10**9, 0]
+    lines = BOX.split("\n")
+    assert all(lines[s.line - 1].startswith("  exitcode") and s.fields["pid"] in lines[s.line - 1] for s in found)
+
+
+def test_a_traceback_in_a_box_belongs_to_the_rank_of_its_entry():
+    found = {s.fields["box_rank"]: s for s in exceptions(BOX, dedent=False)}
+    assert {rank: s.fields["exception"] for rank, s in found.items()} == {"6": "ZeroDivisionError", "4": "KeyError"}
+    assert found["4"].exception.frames == (Frame("/w/t.py", 4, "f"),)
+    assert found["4"].quality is StampQuality.OWN
+    assert found["4"].fields["box_host"] == "gpu-a1"
+
+
+def test_the_boxes_of_two_agents_in_one_file_are_both_read():
+    second = (
+        BOX.replace("gpu-a1", "gpu-b2")
+        .replace("rank      : 4", "rank      : 12")
+        .replace("rank      : 5", "rank      : 13")
+    )
+    found = entries(BOX + "between\n" + second.replace("rank      : 6", "rank      : 14"))
+    assert [(s.fields["host"], s.fields["rank"]) for s in found] == [
+        ("gpu-a1", "5"), ("gpu-a1", "6"), ("gpu-a1", "4"), ("gpu-b2", "13"), ("gpu-b2", "14"), ("gpu-b2", "12"),
+    ]  # fmt: skip
+    assert [s.fields["section"] for s in found] == ["other", "other", "root_cause"] * 2
+
+
+def test_the_boxes_of_two_labelled_tasks_may_be_interleaved_line_by_line():
+    second = BOX.replace("gpu-a1", "gpu-b2").replace("rank      : 4", "rank      : 12")
+    mixed = "".join(f"0: {a}\n1: {b}\n" for a, b in zip(BOX.split("\n"), second.split("\n"), strict=True))
+    found = entries(mixed)
+    assert sorted((s.fields["host"], s.fields["section"], s.fields["rank"]) for s in found) == [
+        ("gpu-a1", "other", "5"), ("gpu-a1", "other", "6"), ("gpu-a1", "root_cause", "4"),
+        ("gpu-b2", "other", "5"), ("gpu-b2", "other", "6"), ("gpu-b2", "root_cause", "12"),
+    ]  # fmt: skip
+
+
+def test_a_box_with_nothing_but_its_root_cause_is_read():
+    head, rest = BOX.split("[1]:\n")
+    found = entries(head + "  <NO_OTHER_FAILURES>\n" + rest[rest.index("-----") :])
+    assert [(s.fields["rank"], s.fields["section"]) for s in found] == [("4", "root_cause")]
+
+
+def test_the_sections_of_a_box_are_told_apart_without_the_rule_between_them():
+    found = entries(BOX.replace("-" * 60 + "\nRoot", "Root"))
+    assert [s.fields["section"] for s in found] == ["other", "other", "root_cause"]
+
+
+@pytest.mark.parametrize("size", range(200, len(BOX), 97))
+def test_a_box_that_is_cut_off_tells_what_it_has(size):
+    found = entries(BOX[:size])
+    assert len(found) == BOX[:size].count(" (pid: ") or BOX[:size].endswith(
+        ("exitcode  : 1 (pid: 4241", "(pid: 4", "(pid: ")
+    )
+
+
+def test_advice_in_a_message_says_nothing_about_the_exception():
+    info = ExceptionInfo(
+        "ValueError", "bad\nset CUDA_LAUNCH_BLOCKING=1", (), "ValueError", "bad\nset CUDA_LAUNCH_BLOCKING=1"
+    )
+    signal = exception_signal(info, default_lexicon().match, 0, Place(1, 0))
+    assert (signal.kind, signal.role) == ("python_exception", Role.ROOT)
+
+
+text = st.text(st.characters(codec="utf-8"), max_size=80)
+
+
+@given(type_=text, message=text, root=text, lead=text)
+def test_any_exception_makes_a_signal(type_, message, root, lead):
+    info = ExceptionInfo(type_, message, (), root, message)
+    signal = exception_signal(info, default_lexicon().match, 0, Place(1, 0), lead=lead)
+    assert signal.kind
+    assert "\n" not in signal.text
