@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 STDIN_FD = 0
-CHUNK = 8 << 20
+CHUNK = 1 << 20
 _PIECE = 256 << 10
 """Bytes of compressed input, or of decompressed output, that are in memory at once."""
 

@@ -74,8 +74,8 @@ class Lexicon:
     def match(self, text: str, likely: Message | None = None) -> list[tuple[Message, dict[str, str]]]:
         """Messages that `text` holds, with their fields, highest priority first.
 
-        Of progress marks only the first that fits counts; `likely` (the one that the same stream printed last) is
-        tried before the others.
+        Of progress marks only the first that fits counts; of equal priority `likely` (the one that the same stream
+        printed last) is tried before the others.
         """
         hits = []
         marks = []
@@ -87,9 +87,7 @@ class Lexicon:
             if fields is not None:
                 hits.append((message, fields))
         if marks:
-            if likely in marks:
-                marks.remove(likely)
-                marks.insert(0, likely)
+            marks.sort(key=lambda mark: (-mark.priority, mark is not likely))
             for message in marks:
                 fields = message.match(text)
                 if fields is not None:

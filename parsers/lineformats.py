@@ -158,7 +158,7 @@ class Message:
             return None
         if self.role in _NEVER_QUOTED:
             quote = _OPEN_QUOTE.search(body, max(0, found.start() - 160), found.start())
-            if quote is not None and quote[1] not in found[0]:
+            if quote is not None and not found[0].startswith("/"):  # a path is quoted in a message of its own
                 return None
         return {name: text for name, text in found.groupdict().items() if text is not None}
 

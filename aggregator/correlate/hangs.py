@@ -74,6 +74,8 @@ def _odd_fingerprints(signals: Sequence[Signal]) -> list[Suspect]:
         if signal.kind != "collective_mismatch":
             continue
         fields = signal.fields
+        if "peer_rank" not in fields:
+            continue  # cut off before the comparison, perhaps within the figures of the first rank
         for prefix in ("", "peer_"):
             rank = number(fields.get(prefix + "rank"))
             if rank is not None and prefix + "op" in fields:

@@ -61,7 +61,9 @@ def test_the_order_in_which_files_are_given_does_not_matter(tmp_path):
 def test_the_names_of_files_that_tell_no_rank_do_not_matter(tmp_path):
     texts = [f"[rank{r}]: start\n" + traceback(KEY if r == 1 else RESET, f"[rank{r}]: ") for r in range(3)]
     told = []
-    for number, names in enumerate((("a.log", "b.log", "c.log"), ("z.log", "m.log", "b.log"), ("one.txt", "0x.out", "q"))):
+    for number, names in enumerate(
+        (("a.log", "b.log", "c.log"), ("z.log", "m.log", "b.log"), ("one.txt", "0x.out", "q"))
+    ):
         write(tmp_path / str(number), dict(zip(names, texts, strict=True)))
         found = postmortem([str(tmp_path / str(number))]).first_failure
         told.append((found.status, found.ranks, found.kind))
@@ -69,7 +71,9 @@ def test_the_names_of_files_that_tell_no_rank_do_not_matter(tmp_path):
 
 
 def test_a_file_alone_is_judged_like_a_folder_that_holds_it(tmp_path):
-    text = "".join(f"[rank{r}]: start\n" for r in range(3)) + traceback(KEY, "[rank1]: ") + traceback(RESET, "[rank0]: ")
+    text = (
+        "".join(f"[rank{r}]: start\n" for r in range(3)) + traceback(KEY, "[rank1]: ") + traceback(RESET, "[rank0]: ")
+    )
     (path,) = write(tmp_path, {"train.log": text})
     assert answer(postmortem([path])) == answer(postmortem([str(tmp_path)]))
 

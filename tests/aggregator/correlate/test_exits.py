@@ -153,7 +153,9 @@ def test_the_box_of_a_second_node_does_not_hide_the_fault_on_the_first(judge):
 
 
 def test_the_line_of_deepspeed_that_names_the_last_started_process_blames_nobody(judge):
-    text = [hello(rank, 4) for rank in range(4)] + [traceback(KEY if r == 1 else RESET, f"[rank{r}]: ") for r in range(4)]
+    text = [hello(rank, 4) for rank in range(4)] + [
+        traceback(KEY if r == 1 else RESET, f"[rank{r}]: ") for r in range(4)
+    ]
     text += ["Killing subprocess 4100", "Killing subprocess 4101", "Killing subprocess 4102", "Killing subprocess 4103"]
     text += ["['/usr/bin/python3', '-u', 'train.py', '--local_rank=3'] exits with return code = 1"]
     assert brief(judge({"train.log": lines(*text)})) == identified(1, "python_exception")

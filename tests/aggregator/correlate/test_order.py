@@ -209,7 +209,9 @@ def test_steps_of_other_epochs_are_not_the_same_moment():
     table = Identity()
     table.host_of_rank = {0: "a", 1: "b"}
     told = [
-        signal(Role.PROGRESS, "prog.x", seconds=100 * epoch + rank, rank=rank, fields={"epoch": str(epoch), "step": "1"})
+        signal(
+            Role.PROGRESS, "prog.x", seconds=100 * epoch + rank, rank=rank, fields={"epoch": str(epoch), "step": "1"}
+        )
         for epoch, rank in ((0, 0), (1, 1))
     ]
     assert estimate(told, table) == ClockModel()

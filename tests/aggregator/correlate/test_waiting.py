@@ -85,7 +85,9 @@ def test_horovods_stall_report_names_the_missing_rank(judge, report):
 
 def fingerprints(*pairs):
     """Errors of the debugging wrapper: each compares the printing rank's collective with a peer's."""
-    one = "CollectiveFingerPrint(SequenceNumber=5, OpType={}, TensorShape=[{}], TensorDtypes=Float, TensorDeviceTypes=x)"
+    one = (
+        "CollectiveFingerPrint(SequenceNumber=5, OpType={}, TensorShape=[{}], TensorDtypes=Float, TensorDeviceTypes=x)"
+    )
     return [
         traceback(
             "RuntimeError: Detected mismatch between collectives on ranks. Rank "
@@ -201,7 +203,9 @@ def dump(rank, last, world=4):
         for number in range(1, last + 1)
     ]  # fmt: skip
     config = {"0": {"name": "0", "desc": "default_pg", "ranks": str(list(range(world)))}}
-    where = {"0": {"last_enqueued_collective": last, "last_started_collective": -1, "last_completed_collective": last - 1}}
+    where = {
+        "0": {"last_enqueued_collective": last, "last_started_collective": -1, "last_completed_collective": last - 1}
+    }
     return json.dumps({"version": "2.10", "pg_config": config, "pg_status": where, "rank": rank, "entries": entries})
 
 

@@ -108,7 +108,9 @@ def test_one_merged_file_where_only_rank_0_introduces_itself_is_not_all_of_rank_
 # What a line says of itself can be printed by anyone.
 
 
-@pytest.mark.xfail(strict=True, reason="one tag at the front of a line takes back the ranks of all file names (discover)")
+@pytest.mark.xfail(
+    strict=True, reason="one tag at the front of a line takes back the ranks of all file names (discover)"
+)
 def test_a_line_in_one_ranks_file_that_calls_itself_another_does_not_blame_the_other(judge):
     files = {f"rank_{rank}.log": lines(hello(rank, 8), steps(rank, 1, 6)) for rank in range(8)}
     files["rank_0.log"] += "[rank7]: CUDA out of memory\n"
@@ -118,7 +120,9 @@ def test_a_line_in_one_ranks_file_that_calls_itself_another_does_not_blame_the_o
     assert "lines of rank 0 call themselves rank 7: where they were found outranks what they say" in verdict.warnings
 
 
-@pytest.mark.xfail(strict=True, reason="one tag at the front of a line takes back the ranks of all file names (discover)")
+@pytest.mark.xfail(
+    strict=True, reason="one tag at the front of a line takes back the ranks of all file names (discover)"
+)
 def test_a_forged_traceback_does_not_take_the_blame_from_the_rank_whose_file_it_is_in(judge):
     files = {f"rank_{rank}.log": lines(hello(rank, 4), steps(rank, 1, 4), traceback(RESET)) for rank in range(4)}
     files["rank_1.log"] = lines(hello(1, 4), steps(1, 1, 4), traceback(KEY, "[rank3]: "))
