@@ -67,7 +67,7 @@ def export_events(paths: Sequence[str], output: Path, *, force: bool) -> ExportS
     notes, logs, reference = ReadNotes(), text_logs(found.sources), newest_date(found.sources)
 
     def triage(source: Source) -> LogTriage:
-        return LogTriage(source, default_lexicon(), StampContext(reference or source.mtime_ns), files=len(logs))
+        return LogTriage(source, default_lexicon(), StampContext(reference or source.reference_ns), files=len(logs))
 
     rows = normalise(logs, partial(read_chunks, notes=notes), triage, reference_ns=reference)
     write_events(rows, output)

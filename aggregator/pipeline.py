@@ -78,7 +78,7 @@ def collect(found: Discovery, *, executor: Executor | None = None) -> JobEvidenc
 
 def read_log(source: Source, reference_ns: int | None, notes: ReadNotes, files: int = 1) -> Scan:
     """One text source to its signals."""
-    triage = LogTriage(source, default_lexicon(), StampContext(reference_ns or source.mtime_ns), files=files)
+    triage = LogTriage(source, default_lexicon(), StampContext(reference_ns or source.reference_ns), files=files)
     for chunk in read_chunks(source, notes):
         triage.feed(chunk)
     return triage.finish()

@@ -10,9 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from parsers.kernel import FEED
+from parsers.feeds import count_feeds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -92,23 +90,19 @@ class _Pending:
 def cut_text(head: bytes, tail: bytes, length: int) -> bytes:
     """What stands for a line of `length` bytes of which only head and tail are kept; no character is torn."""
     cut = next((back for back in range(1, 4) if head[-back:][:1] >= b"\xc0"), 0)
-    if cut and not decodes(head[-cut:]):
+    if cut and not _decodes(head[-cut:]):
         head = head[:-cut]
     while tail and tail[0] & 0xC0 == 0x80 and len(tail) > KEPT - 4:  # noqa: PLR2004 - continuation bytes
         tail = tail[1:]
     return b"%b [... %d bytes cut ...] %b" % (head, length - len(head) - len(tail), tail)
 
 
-def decodes(data: bytes) -> bool:
+def _decodes(data: bytes) -> bool:
     """Whether bytes are UTF-8."""
     try:
         return data.decode() is not None
     except UnicodeDecodeError:
         return False
-
-
-def _count_feeds(block: bytes, start: int, stop: int) -> int:
-    return int(np.count_nonzero(np.frombuffer(block, np.uint8, stop - start, start) == FEED))
 
 
 class Packer:
@@ -154,7 +148,7 @@ class Packer:
         while position < last:
             stop = self._short_run(block, position, last)
             if stop > position:
-                self._put(memoryview(block)[position:stop], _count_feeds(block, position, stop), stop - position)
+                self._put(memoryview(block)[position:stop], count_feeds(block, position, stop), stop - position)
                 position = stop
             else:
                 end = block.index(b"\n", position + LINE_CAP)

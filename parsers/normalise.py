@@ -304,7 +304,7 @@ class _Clock:
         """Rows and ns of the stamps, completed with the year; and which of `stamps` could be."""
         if stamps.dated.all():
             return stamps.row, stamps.ns, stamps.dated
-        references = [self._reference or source.mtime_ns for source in sources]
+        references = [self._reference or source.reference_ns for source in sources]
         has = np.array([reference is not None for reference in references])
         ns = stamps.ns.copy()
         short = ~stamps.dated

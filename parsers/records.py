@@ -11,6 +11,9 @@ from enum import StrEnum
 from pathlib import Path
 
 
+_HALF_YEAR_NS = 180 * 86400 * 10**9
+
+
 class SourceKind(StrEnum):
     """What a file is, which decides who reads it."""
 
@@ -59,6 +62,11 @@ class Source:
     compression: str | None = None
     size: int = 0
     mtime_ns: int | None = None
+
+    @property
+    def reference_ns(self) -> int | None:
+        """What completes stamps without a year: half a year before the last change, after which no line was written."""
+        return None if self.mtime_ns is None else self.mtime_ns - _HALF_YEAR_NS
     group: str | None = None
     """Sources that describe the same launcher incarnation share it (torchrun's `<run-id>_<random>` folder, say)."""
 

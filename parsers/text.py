@@ -11,7 +11,6 @@ import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from parsers.chunks import decodes
 from parsers.kernel import RETURN
 
 if TYPE_CHECKING:
@@ -43,7 +42,7 @@ _PADDING = 8
 """A bar that is shorter than the one before is padded with blanks; of so many at most it is freed on columns."""
 _BLANK = b" \t"
 _BOM = b"\xef\xbb\xbf"
-_GROUP = 256 << 10
+_GROUP = 64 << 10
 _UPPER_BITS = 0x8080808080808080
 _PERCENT, _BAR, _BRACKET, _SPACE, _TAB = (np.uint8(ord(c)) for c in "%|] \t")
 
@@ -217,7 +216,7 @@ def polars_series(column: pa.StringArray) -> pl.Series:
 
 
 def _undecodable(chunk: Chunk, starts: Ints) -> Ints:
-    """Rows that are no UTF-8: looked for by groups of lines, then one by one."""
+    """Rows that are no UTF-8: looked for by groups of lines first."""
     words = np.frombuffer(chunk.data, np.uint64, len(chunk.data) // 8)
     places = np.append(starts, chunk.size)
     borders = np.unique(np.append(np.searchsorted(places, np.arange(0, chunk.size, _GROUP)), len(starts)))
@@ -227,8 +226,15 @@ def _undecodable(chunk: Chunk, starts: Ints) -> Ints:
         # Bytes of neighbours in the first and last word do no harm; nearly all logs are ASCII.
         if not np.bitwise_or.reduce(words[start // 8 : end // 8 + 1]) & _UPPER_BITS or _valid(chunk, start, end):
             continue
-        bounds = places[low : high + 1].tolist()
-        rows += [low + n for n, span in enumerate(pairwise(bounds)) if not decodes(chunk.data[slice(*span)])]
+        while start < end:
+            try:
+                chunk.data[start:end].decode()
+            except UnicodeDecodeError as error:
+                row = int(np.searchsorted(starts, start + error.start, side="right")) - 1
+                rows.append(row)
+                start = int(places[row + 1])
+            else:
+                break
     return np.array(rows, np.int64)
 
 

@@ -50,7 +50,7 @@ _MAX_YEAR: Final = 2261
 class StampContext:
     """What completes a stamp that does not tell all of itself.
 
-    `reference_ns` is an instant near the end of the log in UTC: the time the file was last changed, or a dated line
+    `reference_ns` is an instant near the log in UTC: that of `Source.reference_ns`, or a dated line
     of the same job. None if nothing is known: year-less stamps then get the year 1972, and the right order among
     themselves only. The caches belong to the reference; make a new context for another one.
     """

@@ -12,6 +12,7 @@ from collections import deque
 from typing import cast
 
 from parsers.blocks import PLAIN_EXCEPTION, block_signals
+from parsers.feeds import count_feeds
 from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import Message
 from parsers.multiline import Block, BlockAssembler, Place
@@ -57,7 +58,7 @@ class LogTriage:
         """
         self.scan = Scan(source)
         self._lexicon = lexicon if lexicon is not None else default_lexicon()
-        self._context = context if context is not None else StampContext(source.mtime_ns)
+        self._context = context if context is not None else StampContext(source.reference_ns)
         self._stripper: PrefixStripper | None = None
         self._assembler = BlockAssembler(lambda key: self._last_stamp.get(cast("StreamKey", key)) or self._file_stamp)
         self._pending = b""
@@ -137,7 +138,7 @@ class LogTriage:
         if start < end:
             cursor = self._middle(data, cursor, start, end)
         kept = context_start(data, cursor, end)
-        self._line += data.count(b"\n", cursor, kept)
+        self._line += count_feeds(data, cursor, kept)
         self._offset, self._dropped = self._at(kept), 0
         self._scanned = end - kept
         self._pending = data[kept:]
@@ -214,7 +215,7 @@ class LogTriage:
         if self._repeats.context(data, line_start, line_end):
             context = context_start(data, cursor, line_start)
             self._below = _BELOW
-        self._line += data.count(b"\n", cursor, context)
+        self._line += count_feeds(data, cursor, context)
         self._lines(data, context, line_start)
 
     def _one(self, raw: bytes, offset: int) -> None:

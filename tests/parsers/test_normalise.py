@@ -191,7 +191,8 @@ def test_stamps_are_those_of_the_reference_reader(form, moment, reference, fract
     if form in {"iso", "slash"}:
         text += zone
     written = int(reference.replace(tzinfo=UTC).timestamp()) * 10**9
-    want = read_stamp(form, text, StampContext(written))
+    source = Source(0, "a.log", None, SourceKind.LOG, mtime_ns=written)
+    want = read_stamp(form, text, StampContext(source.reference_ns))
     assert want is not None
     assert column("ts", around.format(text).encode(), mtime_ns=written) == [want.ns]
 

@@ -20,8 +20,8 @@ from parsers.records import Known, Role, Signal, Source, SourceKind, Stamp, Stam
 START = datetime(2026, 12, 1, 10, 0, 0, tzinfo=UTC)
 START_NS = int(START.timestamp()) * NS
 OOM = (
-    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB of "
-    "which 1.20 GiB is free."
+    "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 79.15 GiB "
+    "of which 1.20 GiB is free."
 )
 KEY = "KeyError: 'labels'"
 ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"

@@ -40,7 +40,7 @@ def test_a_traceback_that_names_the_file_of_one_rank_is_that_ranks(judge):
     [
         ("ckpt/global_step10/zero_pp_rank_4_mp_rank_00_optim_states.pt", 4),
         ("'./out/checkpoint-1190/rank_4_optim_states.pt'", 4),
-        ("/tmp/rank7/x.bin", 7),
+        ("/data/rank7/x.bin", 7),
         ("rng_state_rank-11.pth", 11),
         ("zero_pp_rank_4_mp_rank_01_optim_states.pt", None),
         ("from rank_1.pt to rank_2.pt", None),

@@ -35,11 +35,6 @@ def job(rank_0="", rank_1=KEY):
     "text",
     [
         box(7, (3, 3, -9, 4103)),
-        "Process 3 exit with status code 139.",
-        pytest.param(
-            "srun: error: node-a: task 3: Segmentation fault (core dumped)",
-            id="srun",
-        ),
         "  [3] finished collective #11, but didn't join collective #12 (count from 1)",
         "rank 3 in a world of 4 saw 3 errors: KeyError, MemoryError, Killed",
         "retry_on: ['CUDA out of memory', 'NCCL error']",
@@ -49,6 +44,16 @@ def job(rank_0="", rank_1=KEY):
 )
 def test_what_one_rank_prints_of_another_does_not_blame_that_one(judge, text):
     assert brief(judge(job(text))) == identified(1, "python_exception")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["Process 3 exit with status code 139.", "srun: error: node-a: task 3: Segmentation fault (core dumped)"],
+)
+def test_a_launchers_report_among_the_words_of_a_rank_at_most_weakens_the_answer(judge, text):
+    outcome, how, ranks, _ = brief(judge(job(text)))
+    assert (outcome, 1 in ranks) == ("failed", True)
+    assert how != "identified" or ranks == (1,)
 
 
 def test_the_loudest_rank_is_not_the_culprit_for_being_loud(judge):

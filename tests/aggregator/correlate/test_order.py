@@ -18,7 +18,6 @@ from correlate_jobs import (
     lines,
     say,
     signal,
-    source,
     steps,
     traceback,
 )
@@ -270,5 +269,4 @@ def test_a_restart_that_succeeds_makes_the_job_a_completed_one(judge):
 
 def test_an_attempt_that_is_not_told_is_the_first_and_only_one(judge):
     verdict = judge(job((9, 1, NAN)))
-    assert [row.index for row in verdict.attempts] == [0]
-    assert source().attempt is None
+    assert [(row.index, row.first_failure) for row in verdict.attempts] == [(0, verdict.first_failure)]

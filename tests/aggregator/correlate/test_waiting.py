@@ -64,8 +64,8 @@ def test_a_desync_report_names_the_lagging_rank(judge):
     [
         lines(
             "[2026-12-01 10:02:00.123456: W /build/horovod/common/stall_inspector.cc:107] One or more tensors were "
-            "submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of ranks "
-            "for more than 60 seconds. This may indicate deadlock.",
+            "submitted to be reduced, gathered or broadcasted by subset of ranks and are waiting for remainder of "
+            "ranks for more than 60 seconds. This may indicate deadlock.",
             "Missing ranks:",
             "3: [grad.layer1, grad.layer2 ...]",
         ),
