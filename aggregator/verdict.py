@@ -98,7 +98,7 @@ class Diagnosis:
 class Failure:
     """The first failure. `kind`, `phase` and `layer` are words of `parsers.lineformats`.
 
-    `confidence` is a calibrated probability, 0 to 1. `candidates` are best first. `would_settle` says what log or dump
+    `confidence` is a calibrated probability, 0 to 1, that of verdicts of the same `basis`. `candidates` are best first. `would_settle` says what log or dump
     would decide where the evidence does not.
     """
 
@@ -122,6 +122,8 @@ class Failure:
     diagnosis: Diagnosis | None = None
     would_settle: tuple[str, ...] = ()
     time_resolution_ns: int = NS_PER_S
+    basis: str = ""
+    """What the decision rests on, in words; not part of the contract."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -240,6 +242,10 @@ def to_json(verdict: Verdict, *, redact: bool = True) -> dict[str, Json]:
     return cast("dict[str, Json]", _plain(verdict, clean))
 
 
+_INTERNAL = frozenset({"time_resolution_ns", "basis"})
+"""Fields that reports use and the contract does not hold."""
+
+
 def _plain(value: object, clean: Callable[[str], str]) -> Json:
     if isinstance(value, StrEnum):
         return value.value
@@ -265,6 +271,6 @@ def _plain_object(value: object, clean: Callable[[str], str]) -> dict[str, Json]
             result[field.name] = iso_time(item, resolution_ns)
         elif field.name in _PATHS:
             result[field.name] = safe.show(item)
-        elif field.name != "time_resolution_ns":
+        elif field.name not in _INTERNAL:
             result[field.name] = _plain(item, clean)
     return result

@@ -98,7 +98,11 @@ def report(results: Sequence[Result], *, seconds: float) -> None:
     print(table(fine, "skew ± s", lambda r: f"{r.world.setting.skew:g}"))
     for title, head, key in (
         ("scenario", "scenario", lambda r: r.scenario),
-        ("scenario and skew, where not all is right", "scenario, ± s", lambda r: f"{r.scenario}, {r.world.setting.skew:g}"),
+        (
+            "scenario and skew, where not all is right",
+            "scenario, ± s",
+            lambda r: f"{r.scenario}, {r.world.setting.skew:g}",
+        ),
         ("stamps of the program's lines", "stamps", lambda r: str(r.world.setting.stamps)),
         ("size", "ranks", lambda r: f"{r.world.setting.ranks:,}"),
         ("layout", "layout", lambda r: str(r.world.setting.layout)),
@@ -127,18 +131,33 @@ def words(kind: type[Stamps] | type[Layout]) -> Callable[[str], list[Stamps | La
 def options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--ranks", type=lambda text: [int(word) for word in text.split(",")], default=[8, 64])
-    parser.add_argument("--skew", type=lambda text: [float(word) for word in text.split(",")], default=[0, 0.1, 1, 10], help="bounds of the hosts' clock errors, s")
+    parser.add_argument(
+        "--skew",
+        type=lambda text: [float(word) for word in text.split(",")],
+        default=[0, 0.1, 1, 10],
+        help="bounds of the hosts' clock errors, s",
+    )
     parser.add_argument("--drift", type=float, default=50.0, help="bound of the clocks' rates, ppm")
     parser.add_argument("--stamps", type=words(Stamps), default=[Stamps.MS, Stamps.NONE], help=",".join(Stamps))
-    parser.add_argument("--layouts", type=words(Layout), default=list(Layout), help="they take turns: " + ",".join(Layout))
-    parser.add_argument("--scenarios", type=lambda text: text.split(","), default=list(SCENARIOS), help=",".join(SCENARIOS))
+    parser.add_argument(
+        "--layouts", type=words(Layout), default=list(Layout), help="they take turns: " + ",".join(Layout)
+    )
+    parser.add_argument(
+        "--scenarios", type=lambda text: text.split(","), default=list(SCENARIOS), help=",".join(SCENARIOS)
+    )
     parser.add_argument("--steps", type=int, default=12, help="healthy steps at most")
     parser.add_argument("--runs", type=int, default=2, help="jobs of each combination")
     parser.add_argument("--seed", default="1")
-    parser.add_argument("--no-shuffle", dest="shuffle", action="store_false", help="never give files one by one in random order")
+    parser.add_argument(
+        "--no-shuffle", dest="shuffle", action="store_false", help="never give files one by one in random order"
+    )
     parser.add_argument("--keep", type=Path, help="keep the folders of jobs that were not judged right here")
     parser.add_argument("--misses", action="store_true", help="list what was not right")
-    parser.add_argument("--scale", type=lambda text: [int(word) for word in text.split(",")], help="measure the correlator alone, with so many ranks")
+    parser.add_argument(
+        "--scale",
+        type=lambda text: [int(word) for word in text.split(",")],
+        help="measure the correlator alone, with so many ranks",
+    )
     return parser.parse_args()
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from aggregator.correlate import narrate
 from aggregator.correlate.clocks import ClockModel, estimate
+from aggregator.correlate.confidence import Basis
 from aggregator.correlate.decide import Decision, choose, drop_late, external_ns, hang_decision, strikes_first
 from aggregator.correlate.evidence import NS, JobEvidence
 from aggregator.correlate.exits import Ending, Exit, read_exits
@@ -78,17 +79,17 @@ def _decide(
     lost = drop_late(faults, stories, clocks)
     external = _acting_external(externals, faults, leads)
     if external is not None:
-        decision = Decision(Status.IDENTIFIED, [], lost, confidence=0.9, external=external)
+        decision = Decision(Status.IDENTIFIED, [], lost, basis=Basis.OUTSIDE, external=external)
         decision.lost.extend((lead, "it failed after the job was being stopped") for lead in faults)
         return decision
     nodes = node_leads(externals, stories, table)
     if nodes and not any(_precedes_node(lead, nodes) for lead in faults):
-        decision = Decision(Status.IDENTIFIED, nodes, lost, ["the scheduler declares the node lost"], 0.92)
+        decision = Decision(Status.IDENTIFIED, nodes, lost, ["the scheduler declares the node lost"], Basis.NODE)
         decision.lost.extend((lead, "it lost its peers on the node that failed") for lead in faults)
         return decision
     lost_node = next((s for s in externals if s.kind == "node_failure"), None)
     if lost_node is not None and not nodes and not faults:
-        return Decision(Status.IDENTIFIED, [], lost, confidence=0.8, external=lost_node)
+        return Decision(Status.IDENTIFIED, [], lost, basis=Basis.NODE, external=lost_node)
     if faults:
         return _decide_faults(faults, lost, stories, exits, clocks)
     dumps = evidence.dumps
@@ -118,29 +119,12 @@ def _decide_faults(
     named = decision.ranks
     if decision.status is Status.IDENTIFIED and not named:
         decision.status = Status.UNDETERMINED
-        decision.confidence = 0.4
+        decision.basis = Basis.NO_RANK
         decision.reasons.append("the fault is certain, its rank is not told by any line, file or launcher")
         decision.would_settle.append(
             "torchrun --log-dir DIR --redirects 3, or srun --label, so that each line tells its rank"
         )
-    elif decision.status is Status.IDENTIFIED and decision.confidence <= 0.5:  # noqa: PLR2004 - not set by a rule
-        decision.confidence = _confidence(decision, stories)
-    elif decision.status is Status.AMBIGUOUS:
-        decision.confidence = round(1 / max(1, len(decision.leads)), 2)
     return decision
-
-
-def _confidence(decision: Decision, stories: Mapping[int, Story]) -> float:
-    lead = decision.leads[0]
-    base = 0.9 * min(1.0, lead.strength + 0.1) if lead.attributed else 0.93
-    if len(decision.lost) > 0:
-        base -= 0.05
-    blamed = set(decision.ranks)
-    if any(story.symptoms for rank, story in stories.items() if rank not in blamed):
-        base += 0.03
-    if lead.exit is not None and lead.exit.first:
-        base += 0.02
-    return min(0.98, base)
 
 
 def _decide_weak(
@@ -160,7 +144,7 @@ def _decide_weak(
         drop = drop_late(eithers, stories, clocks)
         decision = choose(eithers, [], clocks)
         decision.lost.extend([*lost, *drop])
-        decision.confidence = 0.6 if decision.status is Status.IDENTIFIED else 0.4
+        decision.basis = Basis.PERHAPS_ECHO
         if len(decision.ranks) * 2 > len(stories) and len(stories) > 1:
             decision.status = Status.UNDETERMINED
         return decision
@@ -179,7 +163,7 @@ def _decide_weak(
             [lead],
             lost,
             ["every rank that speaks only reports waiting for others or losing them"],
-            0.5,
+            Basis.ONLY_WAITING,
         )
         decision.would_settle.append("flight-recorder dumps of all ranks, or the logs of ranks that are missing here")
         return decision
@@ -195,18 +179,20 @@ def _decide_silent_end(weak: list[Lead], lost: list[tuple[Lead, str]], stories: 
     if earliest is not None and earliest.tier is Tier.ERROR_EXIT and _log_lost(earliest, stories):
         decision = Decision(
             Status.AMBIGUOUS, [earliest], lost,
-            ["its launcher reports its end before any other, but its log, which may show a victim's error, is lost"], 0.4,
+            ["its launcher reports its end before any other, but its log, which may show a victim's error, is lost"], Basis.OPEN_END,
         )  # fmt: skip
         decision.would_settle.append("the output of that rank")
         return decision
     if earliest is not None:
         decision = Decision(
-            Status.IDENTIFIED, [earliest], lost, ["its launcher reports its end before any other"], 0.75
+            Status.IDENTIFIED, [earliest], lost, ["its launcher reports its end before any other"], Basis.SILENT_END
         )
         decision.lost.extend((lead, "its end was reported later") for lead in weak if lead is not earliest)
         decision.would_settle.append("the rank's own output, or the node's kernel log")
         return decision
-    decision = Decision(Status.AMBIGUOUS, firsts, lost, [f"{len(firsts)} processes ended together without a word"], 0.4)
+    decision = Decision(
+        Status.AMBIGUOUS, firsts, lost, [f"{len(firsts)} processes ended together without a word"], Basis.OPEN_END
+    )
     decision.would_settle.append("the kernel log of the node (dmesg), and per-rank output files")
     return decision
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aggregator.correlate.clocks import ClockModel
+from aggregator.correlate.confidence import Basis
 from aggregator.correlate.evidence import NS
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.leads import Lead
@@ -21,6 +22,8 @@ _SHARED_KINDS = frozenset(
     {"ib_error", "nvlink_error", "node_failure", "gpu_lost", "cuda_error", "shm_exhausted", "host_oom"}
 )
 _LATE_NS = 3 * NS
+_SIGN, _STRONG_SIGN = 0.6, 0.8
+"""Strength of a reading of a hang from which it names a rank, and from which it does so by itself."""
 
 
 @dataclass(slots=True)
@@ -32,7 +35,7 @@ class Decision:
     """Identified: one, or several of one kind at once. Ambiguous: those that could not be ordered."""
     lost: list[tuple[Lead, str]] = field(default_factory=list)
     reasons: list[str] = field(default_factory=list)
-    confidence: float = 0.5
+    basis: Basis = Basis.OWN_FAULT
     external: Signal | None = None
     would_settle: list[str] = field(default_factory=list)
 
@@ -119,17 +122,17 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
     ]
     lost = [(lead, _later(lead, first, clocks)) for lead in leads if lead not in first]
     if len(first) == 1:
-        return Decision(Status.IDENTIFIED, first, lost)
+        return Decision(Status.IDENTIFIED, first, lost, basis=_basis(first[0], lost))
     named = [lead for lead in first if lead.ranks]
     if len(named) == 1:
         # What no rank is known for is most likely the same fault, printed once more without its tag.
         echo = [lead for lead in first if lead is not named[0] and lead.group == named[0].group]
         if len(echo) == len(first) - 1:
-            return Decision(Status.IDENTIFIED, named, lost)
+            return Decision(Status.IDENTIFIED, named, lost, basis=_basis(named[0], lost))
     if len({lead.group for lead in first}) == 1 and len(named) == len(first):
         return _one_cause(first, lost, clocks)
     kinds = {lead.kind for lead in first}
-    decision = Decision(Status.AMBIGUOUS, named or first, lost)
+    decision = Decision(Status.AMBIGUOUS, named or first, lost, basis=Basis.OPEN_ORDER)
     if not named:
         decision.status = Status.UNDETERMINED
     decision.reasons.append(
@@ -140,7 +143,7 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
         return Decision(
             Status.IDENTIFIED, [reported],
             [*lost, *((lead, "its launcher saw it end later") for lead in first if lead is not reported)],
-            ["the launcher saw this rank end first"],
+            ["the launcher saw this rank end first"], Basis.FIRST_FAULT,
         )  # fmt: skip
     decision.would_settle.append("per-line time stamps with sub-second digits on every rank")
     return decision
@@ -181,11 +184,19 @@ def _one_cause(first: list[Lead], lost: list[tuple[Lead, str]], clocks: ClockMod
         ]  # fmt: skip
         if len(together) < len(first):
             rest = [(lead, "it failed of the same, later") for lead in first if lead not in together]
-            return Decision(Status.IDENTIFIED, together, [*lost, *rest])
+            return Decision(Status.IDENTIFIED, together, [*lost, *rest], basis=Basis.ONE_CAUSE)
     return Decision(
         Status.IDENTIFIED, first, lost,
-        [f"{len(first)} ranks failed independently of the same cause at about the same time"], 0.8,
+        [f"{len(first)} ranks failed independently of the same cause at about the same time"], Basis.ONE_CAUSE,
     )  # fmt: skip
+
+
+def _basis(lead: Lead, lost: Sequence[tuple[Lead, str]]) -> Basis:
+    if lead.attributed:
+        return Basis.ATTRIBUTED
+    if lead.signal is None:
+        return Basis.CRASH
+    return Basis.FIRST_FAULT if lost else Basis.OWN_FAULT
 
 
 def _reported_first(leads: Sequence[Lead], exits: Sequence[Exit]) -> Lead | None:
@@ -218,11 +229,12 @@ def hang_decision(leads: list[Lead]) -> Decision:
     for other in agree[1:]:
         best.reasons.extend(reason for reason in other.reasons if reason not in best.reasons)
     if rivals:
-        decision = Decision(Status.AMBIGUOUS, [best, *rivals], [])
+        decision = Decision(Status.AMBIGUOUS, [best, *rivals], [], basis=Basis.OPEN_WAIT)
         decision.would_settle.append(
             "flight-recorder dumps of all ranks (TORCH_NCCL_TRACE_BUFFER_SIZE, TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
         )
-        decision.confidence = 0.4
         return decision
-    status = Status.IDENTIFIED if best.strength >= 0.6 else Status.AMBIGUOUS  # noqa: PLR2004
-    return Decision(status, [best], lost, [], min(0.95, best.strength + 0.05 * (len(agree) - 1)))
+    if best.strength < _SIGN:
+        return Decision(Status.AMBIGUOUS, [best], lost, basis=Basis.OPEN_WAIT)
+    strong = best.strength >= _STRONG_SIGN or len(agree) > 1
+    return Decision(Status.IDENTIFIED, [best], lost, basis=Basis.WAITED_FOR if strong else Basis.PERHAPS_WAITED_FOR)

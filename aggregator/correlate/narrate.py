@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from aggregator.correlate.confidence import confidence
 from aggregator.correlate.decide import Decision, external_ns
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
@@ -89,7 +90,7 @@ def failure(
         or (tuple(known_hosts) if len(known_hosts) == 1 else ())
     )
     return Failure(
-        status=decision.status, confidence=round(decision.confidence, 3), kind=lead.kind,
+        status=decision.status, confidence=confidence(decision.basis), basis=decision.basis, kind=lead.kind,
         message=_message(lead), ranks=ranks, hosts=hosts, gpu=_gpu(lead),
         phase=_phase(lead, story, signals), layer=layer_of(lead.kind, signal.layer if signal is not None else None),
         time=when, time_uncertainty_s=uncertainty, time_resolution_ns=resolution,
@@ -111,7 +112,8 @@ def outside(
     when = external_ns(external)
     reason = f"nothing had failed before: {says(kind)}"
     return Failure(
-        status=decision.status, confidence=round(decision.confidence, 3), kind=kind, message=external.text.strip(),
+        status=decision.status, confidence=confidence(decision.basis), basis=decision.basis, kind=kind,
+        message=external.text.strip(),
         ranks=(), hosts=tuple(hosts), phase=phase or "unknown", layer=layer_of(kind, external.layer),
         time=when, time_uncertainty_s=1.0 if when is not None else None, step=max(steps, default=None),
         evidence=(cite(evidence, external, says(kind)),), reasons=(*decision.reasons, reason),

@@ -96,7 +96,8 @@ class TextReporter:
             if failure.diagnosis is not None:
                 yield from self._diagnosis(failure.diagnosis)
             yield Line()
-            yield Line(f"Confidence: {words.confidence_words(failure.confidence)}", "bold")
+            basis = f"; it rests on {failure.basis}" if failure.basis else ""
+            yield from self._wrapped(f"Confidence: {words.confidence_words(failure.confidence)}{basis}", style="bold")
 
     def _proof(self, verdict: Verdict, failure: Failure) -> Iterator[Line]:
         is_settled = failure.status is Status.IDENTIFIED

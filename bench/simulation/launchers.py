@@ -169,7 +169,9 @@ def _run_srun(world: World) -> None:
     lines = world.launcher_lines
     lines.append(Line(kill, "srun: launch/slurm: _step_signal: Terminating StepId=6.0"))
     stamp = world.clock(0, kill, "slurm")
-    lines.append(Line(kill + 0.01, f"{world.label}slurmstepd: error: *** STEP 6.0 ON {world.hosts[0]} CANCELLED AT {stamp} ***"))
+    lines.append(
+        Line(kill + 0.01, f"{world.label}slurmstepd: error: *** STEP 6.0 ON {world.hosts[0]} CANCELLED AT {stamp} ***")
+    )
     dead = {rank for _, rank in ended}
     late = []
     for rank in world.ranks:

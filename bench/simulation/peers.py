@@ -65,7 +65,9 @@ def _take_down(world: World, rank: int, at: float, group: str, why: str) -> None
     world.c10(rank, at, "ProcessGroupNCCL.cpp:698", f"[Rank {rank}] {wording.DOWN}")
     ended = f"{group} Process group watchdog thread terminated with exception: {why}"
     world.c10(rank, at + 0.001, "ProcessGroupNCCL.cpp:1911", ended)
-    world.put(rank, at + 0.002, f"terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  {ended}")
+    world.put(
+        rank, at + 0.002, f"terminate called after throwing an instance of 'c10::DistBackendError'\n  what():  {ended}"
+    )
     world.exits[rank] = Exit(at + world.rng.uniform(0.05, 0.6), -6)
 
 
@@ -109,7 +111,12 @@ def observe(world: World, rank: int, at: float, source: int, counter: int) -> No
     if world.setting.stamps is Stamps.NONE:
         return
     group = _prefix(world, Wait(0, 0), rank)
-    world.c10(rank, at, "ProcessGroupNCCL.cpp:1682", f"{group} Observed flight recorder dump signal from another rank via TCPStore.")
+    world.c10(
+        rank,
+        at,
+        "ProcessGroupNCCL.cpp:1682",
+        f"{group} Observed flight recorder dump signal from another rank via TCPStore.",
+    )
     told = (
         f"{group} Received a dump signal due to a collective timeout from  rank {source} and we will try our best to"
         f" dump the debug info. Last enqueued NCCL work: {counter}, last completed NCCL work: {counter}.{wording.DUMP_ADVICE}"

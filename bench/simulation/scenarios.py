@@ -19,7 +19,14 @@ def begin(world: World, last: int) -> None:
     for rank in world.ranks:
         host = world.hosts[world.host_of(rank)]
         early = first - world.rng.uniform(0.5, 5)
-        world.c10(rank, early, "socket.cpp:207", "[c10d] The hostname of the client socket cannot be retrieved. err=-3", "W", tag=False)
+        world.c10(
+            rank,
+            early,
+            "socket.cpp:207",
+            "[c10d] The hostname of the client socket cannot be retrieved. err=-3",
+            "W",
+            tag=False,
+        )
         opening = f"initialised process group: rank {rank} of {size} on {host} pid {world.pids[rank]}"
         world.say(rank, first + world.lag(), opening)
     for step in range(1, last + 1):

@@ -59,7 +59,11 @@ def loader_error(worker: int) -> str:
 
 def gloo_closed(address: str, port: int, *, reset: bool) -> str:
     """What gloo raises when a peer's process ends."""
-    what = f"Read error [{address}]:{port}: Connection reset by peer" if reset else f"Connection closed by peer [{address}]:{port}"
+    what = (
+        f"Read error [{address}]:{port}: Connection reset by peer"
+        if reset
+        else f"Connection closed by peer [{address}]:{port}"
+    )
     line = 537 if reset else 553
     return (
         f"{HEAD}{MAIN}{BACKWARD}RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:{line}] {what}."

@@ -195,7 +195,9 @@ class World:
         start = f"{level}{when}" if when else f"{level} "
         self.put(rank, at, f"{who}[{start}{place}] {message}")
 
-    def tell(self, host: int, at: float, message: str, level: str = "W", place: str = "multiprocessing/api.py:900") -> None:
+    def tell(
+        self, host: int, at: float, message: str, level: str = "W", place: str = "multiprocessing/api.py:900"
+    ) -> None:
         """A line of a host's torchrun."""
         when = self.clock(host, at, "torch")
         line = f"{level}{when} {19000 + host % 900} torch/distributed/elastic/{place}] {message}"
