@@ -6,30 +6,31 @@ report never looks more complete than it is.
 
 from __future__ import annotations
 
-import glob
 import os
 import re
-import stat
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from aggregator import layouts
+from aggregator import kinds, layouts
 from aggregator.errors import InputError
 from aggregator.layouts import Hints, host_family, plain_name
-from aggregator.opening import ReadNotes, compression_of, file_type, is_text, read_head, read_raw, read_tail
+from aggregator.opening import ReadNotes, compression_of, is_text, read_head, read_raw, read_tail
+from aggregator.walk import expand, walk
 from parsers.records import Skipped, Source, SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-MAX_FILES = 200_000
-MAX_DEPTH = 32
-_Named = tuple[Path, str]
 _HEAD = 8 << 10
 _TAIL = 64 << 10
 _SAMPLE = 64
 """Files of one family whose content is asked whether the family is what it seems."""
+
+
+_ALL_BUT_INDEX = attrgetter(*(field.name for field in fields(Source) if field.name != "index"))
+"""`replace` takes three times as long, and a job may have a hundred thousand files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,23 +65,23 @@ def discover(paths: Sequence[str]) -> Discovery:
     Raises:
         InputError: a path does not exist or cannot be listed, a pattern matches nothing, or no log is left.
     """
-    named, notes = _expand(paths), ReadNotes()
+    named, notes = expand(paths), ReadNotes()
     real = [Path(os.path.realpath(path)) for path in named if path != "-"]
     root = Path(os.path.commonpath([p if p.is_dir() else p.parent for p in real])) if real else None
     files: list[_File] = []
     if "-" in named:
         stdin = Source(0, "-", None, SourceKind.LOG, layout="stdin")
-        kind, layout = layouts.kind_of("-", read_head(stdin, _HEAD))
+        kind, layout = kinds.kind_of("-", read_head(stdin, _HEAD))
         files.append(_File(("-",), replace(stdin, kind=kind, layout=layout or "stdin")))
-    seen, by_user = dict[tuple[int, int], str](), frozenset(real)
-    for path, shown in _walk(real, root, notes):
+    seen, by_user = dict[tuple[int, int], str](), frozenset(map(str, real))
+    for path, shown in walk(real, root, notes):
         file = _look(path, shown, seen, notes, by_user=path in by_user, lone=len(named) == 1)
         files += [file] if file is not None else []
     _rotations(files)
     _read_names(files)
     _hosts(files, _rank_families(files))
     files.sort(key=lambda file: (layouts.natural(file.age[0]), file.age[1], file.parts))
-    sources = tuple(replace(file.source, index=index) for index, file in enumerate(files))
+    sources = tuple(Source(index, *_ALL_BUT_INDEX(file.source)) for index, file in enumerate(files))
     display = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if all(source.layout in {"config", "script", "doc"} for source in sources):
         why = "; ".join(f"{note.path}: {note.reason}" for note in notes.items[:3]) or "there are no files"
@@ -88,83 +89,12 @@ def discover(paths: Sequence[str]) -> Discovery:
     return Discovery(root, display, sources, tuple(notes.items))
 
 
-def _expand(paths: Sequence[str]) -> list[str]:
-    named: dict[str, None] = {}
-    for path in paths:
-        matches = [path]
-        if path != "-" and not os.path.lexists(path):
-            # Path.glob takes no absolute pattern.
-            matches = sorted(glob.glob(path, recursive=True)) if glob.has_magic(path) else []  # noqa: PTH207
-        if not matches:
-            what = "the pattern matches nothing" if glob.has_magic(path) else "no such file or folder"
-            raise InputError(what, where=path, help="give a job's log folder, its files, or - for standard input")
-        named.update(dict.fromkeys(matches))
-    return list(named)
-
-
-def _walk(named: Sequence[Path], root: Path | None, notes: ReadNotes) -> Iterator[_Named]:
-    """Yields regular files and what they are called, sorted, links last. Linked folders are not entered: no loops.
-
-    Raises:
-        InputError: a path that the user named cannot be looked at.
-    """
-    links, met, by_user = list[_Named](), set[Path](), frozenset(named)
-    stack = list(named[::-1])
-    while stack and root is not None:
-        path = stack.pop()
-        # Bytes of a name that are no UTF-8 become escapes, so that it can be printed.
-        shown = os.fsencode(path.relative_to(root) if path != root else path.name).decode("utf-8", "backslashreplace")
-        try:
-            mode = path.lstat().st_mode
-            if stat.S_ISDIR(mode):
-                stack += _listed(path, shown, notes, by_user=path in by_user)
-        except OSError as error:
-            if path in by_user:
-                raise InputError("cannot be read", where=str(path), help=error.strerror) from error
-            notes.add(shown, error.strerror or str(error))
-            continue
-        if len(met) >= MAX_FILES:
-            notes.add(shown, f"limit of {MAX_FILES} files: this one and what follows was not looked at")
-            break
-        if stat.S_ISLNK(mode):
-            links.append((path, shown))
-        elif stat.S_ISREG(mode) and path not in met:
-            met.add(path)
-            yield path, shown
-        elif not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
-            notes.add(shown, f"not a regular file ({file_type(mode)}); pipe it in as -")
-    yield from _linked(links, root, met, notes)
-
-
-def _linked(links: list[_Named], root: Path | None, met: set[Path], notes: ReadNotes) -> Iterator[_Named]:
-    """The files behind links that stay inside the job folder and are not listed by themselves."""
-    for link, shown in links:
-        target = Path(os.path.realpath(link))
-        if root is None or not target.is_relative_to(root):
-            notes.add(shown, "link that leads out of the job folder")
-        elif target in met or not target.is_file():
-            notes.add(shown, "link to something that is listed by itself, or is missing")
-        else:
-            met.add(target)
-            yield target, shown
-
-
-def _listed(path: Path, shown: str, notes: ReadNotes, *, by_user: bool) -> list[Path]:
-    """What a folder holds, last first; nothing, and a note, for one that holds no logs."""
-    hidden = path.name.startswith(".") or path.name in {"__pycache__", "node_modules", "site-packages"}
-    if not by_user and (hidden or shown.count("/") >= MAX_DEPTH):
-        notes.add(shown + "/", "hidden or generated folder" if hidden else "too deep")
-        return []
-    with os.scandir(path) as entries:
-        return [path / name for name in sorted((entry.name for entry in entries), reverse=True)]
-
-
 def _look(
-    real: Path, path: str, seen: dict[tuple[int, int], str], notes: ReadNotes, *, by_user: bool, lone: bool
+    real: str, path: str, seen: dict[tuple[int, int], str], notes: ReadNotes, *, by_user: bool, lone: bool
 ) -> _File | None:
     """Opens a file for its first bytes; None, and a note, if it is no source."""
     name = path.rpartition("/")[2]
-    reason = "hidden file" if name.startswith(".") and not by_user else layouts.skip_reason(name)
+    reason = "hidden file" if name.startswith(".") and not by_user else kinds.skip_reason(name)
     if reason is not None:
         notes.add(path, reason)
         return None
@@ -173,10 +103,12 @@ def _look(
     except OSError as error:
         notes.add(path, error.strerror or str(error))
         return None
-    size, mtime, codec = status.st_size, status.st_mtime_ns, compression_of(raw)
-    source = Source(0, path, real, SourceKind.LOG, size=size, mtime_ns=mtime, compression=codec)
-    head = read_head(source, _HEAD) if source.compression or raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else raw
-    kind, layout = layouts.kind_of(name, head)
+    codec = compression_of(raw)
+    source = Source(
+        0, path, Path(real), SourceKind.LOG, size=status.st_size, mtime_ns=status.st_mtime_ns, compression=codec
+    )
+    head = read_head(source, _HEAD) if codec or raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else raw
+    kind, layout = kinds.kind_of(name, head)
     if lone and by_user and layout in {"config", "script", "doc", "table"}:
         kind, layout = SourceKind.LOG, None
     if (first := seen.setdefault((status.st_dev, status.st_ino), path)) != path:
@@ -188,7 +120,9 @@ def _look(
     if reason is not None:
         notes.add(path, reason)
         return None
-    return _File(tuple(path.split("/")), replace(source, kind=kind, layout=layout or "plain"))
+    if kind is not SourceKind.LOG or layout is not None:
+        source = replace(source, kind=kind, layout=layout or "plain")
+    return _File(tuple(path.split("/")), source)
 
 
 def _rotations(files: list[_File]) -> None:
@@ -220,18 +154,18 @@ def _read_names(files: list[_File]) -> None:
         source, name = file.source, file.parts[-1]
         hints = layouts.read_name(file.parts)
         if source.kind is SourceKind.FLIGHT_RECORDER:
-            file.source = replace(source, layout="flight-recorder", rank=layouts.dump_rank(name))
+            file.source = replace(source, layout="flight-recorder", rank=kinds.dump_rank(name))
         elif source.kind in {SourceKind.LOG, SourceKind.ERROR_JSON}:
+            told: dict[str, Any] = {}
             if hints is not None:
                 file.hints = hints
-                source = replace(source, **{k: v for k in _COPIED if (v := getattr(hints, k)) is not None})
-            attempt, job = layouts.attempt_of("/".join(file.parts)), layouts.job_of(name)
-            file.source = replace(
-                source,
-                attempt=attempt if source.attempt is None else source.attempt,
-                job_id=job if hints is None else source.job_id,
-                stream=source.stream or layouts.stream_of(file.parts),
-            )
+                told = {key: value for key in _COPIED if (value := getattr(hints, key)) is not None}
+            else:
+                told["job_id"] = layouts.job_of(name)
+            told.setdefault("attempt", layouts.attempt_of("/".join(file.parts)))
+            told.setdefault("stream", layouts.stream_of(file.parts))
+            if any(value is not None for value in told.values()):
+                file.source = replace(source, **told)
 
 
 _COPIED = ("layout", "rank", "local_rank", "node_rank", "host", "stream", "attempt", "pid", "job_id", "group")
@@ -371,7 +305,7 @@ def _above(file: _File) -> tuple[str, ...]:
 
 def _named_host(file: _File) -> str:
     if file.source.kind is SourceKind.KERNEL:
-        return layouts.kernel_host(file.parts[-1])
+        return kinds.kernel_host(file.parts[-1])
     return file.hints.around or (layouts.file_host(file.parts[-1]) if file.source.layout == "plain" else "")
 
 
@@ -391,9 +325,12 @@ def _doubt(named: list[_File]) -> None:
             told = file.source.rank if local else None
             file.source = replace(file.source, rank=None, local_rank=told, layout="local-named")
         return
+    family = {file.source.rank for file in named}
     for file in named[:_SAMPLE]:
         tags = _tags(file.source)
-        if tags and (file.source.rank not in tags or len(named) == 1 < len(tags)):
+        # One tag of a sibling may be quoted or forged text; several, or one that no sibling has, are other ranks'.
+        foreign = file.source.rank not in tags and (len(tags) > 1 or not tags <= family)
+        if tags and (foreign or len(named) == 1 < len(tags)):
             for other in named:
                 other.source = replace(other.source, rank=None, layout="rank-denied")
             return

@@ -1,4 +1,4 @@
-"""What the names of files tell: their kind, and whose words they hold.
+"""What the names of files tell: whose words they hold.
 
 A layout is one small pure function in `LAYOUTS`: path in, `Hints` or None out; the first that answers wins. Names that
 mean something only beside their siblings (`log.0`, `log.1` …) are judged in `discover.py`. A wrong global rank is the
@@ -11,8 +11,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
-
-from parsers.records import SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,6 +35,7 @@ class Hints:
 
 
 _COMPRESSED = re.compile(r"\.(?:gz|bz2|xz|zst|zstd)$", re.IGNORECASE)
+_COMPRESSED_ENDS = frozenset({".gz", "bz2", ".xz", "zst", "std"})
 _EXTENSION = re.compile(r"(?:\.(?:log|txt|out|err|stdout|stderr|output|tail|head))+$", re.IGNORECASE)
 _ROTATED = re.compile(
     r"^(?P<base>.+?)[.-](?P<mark>\d{1,3}|\d{4}-?\d\d-?\d\d(?:[T_-]?\d{2}[:-]?\d{2}(?:[:-]?\d{2})?)?)$"
@@ -45,7 +44,7 @@ _ROTATED = re.compile(
 
 def plain_name(name: str) -> str:
     """The name without the suffix of a compressor."""
-    return _COMPRESSED.sub("", name)
+    return _COMPRESSED.sub("", name) if name[-3:].lower() in _COMPRESSED_ENDS else name
 
 
 def stem(name: str) -> str:
@@ -53,12 +52,18 @@ def stem(name: str) -> str:
     return _EXTENSION.sub("", plain_name(name))
 
 
+def is_log_name(name: str) -> bool:
+    """Whether the name ends as those of logs do."""
+    return _EXTENSION.search(name) is not None
+
+
 def rotation(name: str) -> tuple[str, str] | None:
     """`("train.log", "2")` for `train.log.2.gz`, as logrotate and Python's handlers name old parts; else None.
 
     Ranks are numbered like this too (`log.1`): only the caller can see whether the base itself exists.
     """
-    found = _ROTATED.match(plain_name(name))
+    name = plain_name(name)
+    found = _ROTATED.match(name) if name[-1:].isdigit() else None
     return (found["base"], found["mark"]) if found else None
 
 
@@ -66,6 +71,8 @@ def stream_of(parts: tuple[str, ...]) -> str | None:
     """`stdout` or `stderr` where the file or its folder says so; a bare `.out` may hold both, so it says nothing."""
     name = plain_name(parts[-1]).lower()
     for text in (name, parts[-2].lower() if len(parts) > 1 else ""):
+        if "err" not in text and "stdout" not in text:
+            continue
         if re.search(r"(?:^|[^a-z])(?:stderr|err)(?:$|[^a-z])", text):
             return "stderr"
         if re.search(r"(?:^|[^a-z])stdout(?:$|[^a-z])", text):
@@ -84,7 +91,8 @@ def torchrun_log_dir(parts: tuple[str, ...]) -> Hints | None:
 
     The folder names neither the node nor the global rank. One folder is one agent, so it is the group.
     """
-    found = _TORCHRUN.match("/".join((*parts[:-1], plain_name(parts[-1]))))
+    path = "/".join((*parts[:-1], plain_name(parts[-1])))
+    found = _TORCHRUN.match(path) if "attempt_" in path else None
     if found is None:
         return None
     local = found["local"]
@@ -125,9 +133,16 @@ _LAUNCHER_NAMES = tuple(
 )
 
 
+_A_LAUNCHERS_NAME = re.compile(
+    "|".join(re.sub(r"\?P<\w+>", "?:", pattern.pattern) for _, pattern in _LAUNCHER_NAMES), re.IGNORECASE
+)
+
+
 def launcher_names(parts: tuple[str, ...]) -> Hints | None:
     """Names that one launcher, scheduler or library makes, each with its source in the table."""
-    name = re.sub(r"\.(?:tail|head)$", "", plain_name(parts[-1]))
+    name = plain_name(parts[-1]).removesuffix(".tail").removesuffix(".head")
+    if _A_LAUNCHERS_NAME.fullmatch(name) is None:
+        return None
     for layout, pattern in _LAUNCHER_NAMES:
         found = pattern.fullmatch(name)
         if found is None:
@@ -171,6 +186,8 @@ def named_rank(parts: tuple[str, ...]) -> Hints | None:
     ranks: dict[str, int] = {}
     around = ""
     for text in (plain_name(parts[-1]), parts[-2] if len(parts) > 1 else ""):
+        if "rank" not in text.lower():
+            continue
         for found in _NUMBERED.finditer(text):
             before = text[: found.start("scope") if found["scope"] else found.start() + len(found["q"])]
             if before[-1:].isalpha():
@@ -270,29 +287,37 @@ def natural(text: str) -> tuple[tuple[str, int], ...]:
     return tuple((word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d{0,18})", text))
 
 
-_KERNEL_WORD = re.compile(
-    r"(?i)(?:^|(?<=[._-]))(?:dmesg|kern(?:el)?|journal(?:ctl)?|syslog|messages|fabricmanager|all|full|xid|nvrm|[thwx])"
-    r"(?=$|[._-])"
-)
 _ATTEMPT = re.compile(r"(?:^|[/._-])(?:attempt|restart|retry|try)[._-]?(\d{1,4})(?=$|[/._-])", re.IGNORECASE)
 _JOB_ID = re.compile(r"(?:^|[._-])(?:j|job|jobid)?[._-]?([1-9]\d{3,11})(?=$|[._-])", re.IGNORECASE)
 _DATE = re.compile(r"(?:^|\D)(?:19|20)\d\d(?:$|[-_.]?[01]\d)")
 
 
+_LAUNCHER_WORD = (
+    r"torchrun|torchelastic|elastic|accelerate|deepspeed|mpirun|srun|sbatch|slurm|ray|launch(?:er)?|agent|train(?:er|ing)?"
+    r"|jobs?|runs?|logs?|output|console|out|err|stdout|stderr"
+)
+_LAUNCHER_HEAD = re.compile(rf"^(?:(?:{_LAUNCHER_WORD})[._-]+(?:\d{{4,}}[._-]+)?)+(?=[A-Za-z0-9])", re.IGNORECASE)
+_LAUNCHER_TAIL = re.compile(rf"(?<=[A-Za-z0-9])(?:[._-]+(?:{_LAUNCHER_WORD}))+$", re.IGNORECASE)
+_HOST_LIKE = re.compile(r"[A-Za-z].*(?:[A-Za-z]\d{1,5}|[._-][A-Za-z])", re.IGNORECASE)
+
+
 def file_host(name: str) -> str:
-    """The name without log suffixes and task number: `node-a` of `node-a.0.log`, but all of `10.4.0.7`."""
+    """The name without log suffixes and task number: `node-a` of `node-a.0.log`, but all of `10.4.0.7`.
+
+    What a launcher is called goes too where the rest looks like a machine: `ml-n08` of `torchrun-ml-n08.out`.
+    """
     rest = stem(name)
-    return rest if _MACHINE.fullmatch(rest) else re.sub(r"[._]\d{1,4}$", "", rest)
-
-
-def kernel_host(name: str) -> str:
-    """`node-2` of `dmesg-node-2.txt`, empty if what is left of the name looks like no machine."""
-    rest = _KERNEL_WORD.sub("", stem(name)).strip("._-") if _KERNEL_NAME.search(name) else ""
-    return rest if re.search(r"^[A-Za-z].*\d|[._-][a-z]$", rest) else ""
+    if _MACHINE.fullmatch(rest):
+        return rest
+    rest = re.sub(r"[._]\d{1,4}$", "", rest)
+    bare = _LAUNCHER_TAIL.sub("", _LAUNCHER_HEAD.sub("", rest))
+    return bare if _MACHINE.fullmatch(bare) or _HOST_LIKE.fullmatch(bare) else rest
 
 
 def attempt_of(path: str) -> int | None:
     """The number after `attempt`, `restart` or `retry` anywhere in the path."""
+    if not any(word in path.lower() for word in ("attempt", "restart", "try")):
+        return None
     return int(found[1]) if (found := _ATTEMPT.search(path)) else None
 
 
@@ -301,100 +326,5 @@ def job_of(name: str) -> str | None:
     return found[1] if not _DATE.search(name) and (found := _JOB_ID.search(stem(name))) else None
 
 
-_DUMP_NAME = re.compile(
-    r"(?:nccl|comm_lib|fr|flight_recorder|gloo|pg)_?trace_rank_?\d+(?:\.(?:json|pkl|pickle))?$", re.IGNORECASE
-)
-_DUMP_KEYS = (b"entries", b"pg_config", b"pg_status")
-_KERNEL_NAME = re.compile(
-    r"(?:^|[._-])dmesg(?:$|[._-])|^kern(?:el)?\.log|^journal(?:ctl)?(?:$|[._-])|^syslog(?:$|[._-])|^messages(?:$|\.\d)",
-    re.IGNORECASE,
-)
-_KERNEL_LINE = re.compile(
-    rb"^(?:<\d{1,3}>)?(?:\[ *\d{1,9}\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]) "
-    rb"|^(?:[A-Z][a-z]{2} [ \d]\d|\d{4}-\d\d-\d\dT)[\d:.+Z -]{0,40} ?[\w.-]{1,64} kernel: ",
-    re.MULTILINE,
-)
-_ERROR_FILE = re.compile(rb'\{\s*"message"\s*:(?s:.*)"(?:py_callstack|extraInfo)"')
-_KERNEL_TALK = re.compile(
-    rb"NVRM|oom-kill|[Oo]ut of memory: Kill|pcieport|mlx5_core|nvidia|kernel:|audit:|EXT4-fs|XFS|systemd"
-)
-_STATUS_NAMES = tuple(
-    (layout, re.compile(pattern, re.IGNORECASE))
-    for layout, pattern in (
-        ("scheduler", r"(?:sacct|scontrol|squeue|sinfo|seff|bjobs|qstat|bhist)(?:[._-].*)?"),
-        ("scheduler", r"kubectl[._-](?:describe|get|events).*|describe[._-](?:pod|node|job)s?\b.*|events\.txt"),
-        ("system", r"(?:df|free|ps|top|lspci|lscpu|lsof|uptime|mount|ulimit|ibstat|numactl)(?:[._-].*)?\.txt"),
-        ("system", r"(?:nvidia-smi|rocm-smi|dcgmi|nvidia-bug-report|ibv_devinfo|collect_env)(?:[._-].*)?"),
-        ("script", r".*\.(?:sh|bash|zsh|sbatch|slurm|pbs|lsf|qsub)|Makefile|Dockerfile.*"),
-        ("script", r".*\.(?:pyi?|ipynb|c|cc|cpp|cuh?|h|hpp|rs|go|java|js|ts|jl|pl|lua)"),
-        ("config", r".*\.(?:ya?ml|json|json5|toml|ini|cfg|conf|properties|env|lock)"),
-        ("config", r"(?:requirements|pip-?(?:freeze|list)|environment|env|conda-?list)(?:[._-][\w-]*)?(?:\.txt)?"),
-        ("config", r"(?:hostfile|hosts|hostlist|machinefile|nodelist)(?:[._-][\w-]*)?(?:\.txt)?"),
-        ("doc", r"(?:README|LICEN[CS]E|NOTICE|CHANGELOG|NOTES?|TODO|COPYING|AUTHORS)(?:\..*)?"),
-        ("doc", r".*\.(?:md|rst|adoc|tex|html?|diff|patch)"),
-        ("table", r".*\.(?:csv|tsv)"),
-    )
-)
 QUOTING = frozenset({"config", "script", "doc"})
 """Layouts of files that may hold any message without it having happened."""
-_STATUS_HEAD = re.compile(
-    rb"\s*JobID[ |].*State|JobId=\d+ (?:ArrayJobId=\S+ ArrayTaskId=\S+ )?JobName="
-    rb"|Name: +\S+\nNamespace: +|LAST SEEN +TYPE +REASON"
-)
-_DATA_SUFFIX = re.compile(
-    r"(?i)\.(?:pt|pth|safetensors|distcp|bin|ckpt|npy|npz|parquet|arrow|feather|h5|hdf5|onnx|gguf|tfrecord|idx|nsys-rep"
-    r"|qdrep|sqlite|db|wandb|so|pyc|whl|png|jpe?g|gif|svg|pdf|mp4|wav|prof|pb)$|tfevents"
-)
-_ARCHIVE = re.compile(r"\.(?:tar|tgz|tbz2?|txz|zip|7z|rar)$|\.tar\.\w+$", re.IGNORECASE)
-
-
-def skip_reason(name: str) -> str | None:
-    """Why a file of this name is not worth opening, or None."""
-    if _ARCHIVE.search(name):
-        return "archive: unpack it first"
-    if _DATA_SUFFIX.search(plain_name(name)) and not _DUMP_NAME.search(plain_name(name)):
-        return "not a log: checkpoint, data or binary"
-    return None
-
-
-def kind_of(name: str, head: bytes) -> tuple[SourceKind, str | None]:
-    """Kind of a file, and the layout of a status file, from its name and its first (decompressed) bytes."""
-    name = plain_name(name)
-    text = head.lstrip(b"\xef\xbb\xbf \t\r\n")
-    as_json = text.startswith(b"{")
-    if (head.startswith(b"\x80") or as_json) and (_DUMP_NAME.search(name) or _is_dump(head, as_json=as_json)):
-        return SourceKind.FLIGHT_RECORDER, None
-    if name == "error.json" or (
-        as_json and re.match(rb'\{\s*"message"', text) and re.search(rb'"(?:py_callstack|extraInfo)"', text)
-    ):
-        return SourceKind.ERROR_JSON, None
-    if _KERNEL_NAME.search(name) or _looks_like_kernel(head):
-        return SourceKind.KERNEL, None
-    if re.fullmatch(r"[0-9a-f]{12,64}-json\.log", name) or name.endswith(".jsonl"):
-        return SourceKind.LOG, None
-    status = next((layout for layout, pattern in _STATUS_NAMES if pattern.fullmatch(name)), None)
-    if status == "config" and name.endswith(".json") and re.match(rb"\{[^\n]{2,}\}\r?\n\{", text):
-        return SourceKind.LOG, None
-    if status is None and _STATUS_HEAD.match(text):
-        status = "scheduler"
-    if status is None and text.startswith(b"#!") and not _EXTENSION.search(name):
-        status = "script"
-    return (SourceKind.STATUS, status) if status else (SourceKind.LOG, None)
-
-
-def dump_rank(name: str) -> int | None:
-    """Global rank of a flight-recorder dump: its writer ends the name with it (fr.file.path), some add a suffix."""
-    found = re.search(r"(\d+)(?:\.(?:json|pkl|pickle))?$", plain_name(name))
-    return int(found[1]) if found else None
-
-
-def _is_dump(head: bytes, *, as_json: bool) -> bool:
-    if as_json:
-        return b'"pg_config"' in head or (b'"entries"' in head and b'"collective_seq_id"' in head)
-    return any(key in head for key in _DUMP_KEYS)
-
-
-def _looks_like_kernel(head: bytes) -> bool:
-    lines = [line for line in head[:4096].splitlines() if line.strip()][:-1][:40]
-    hits = sum(_KERNEL_LINE.match(line) is not None for line in lines)
-    return hits > 0 and hits * 10 >= len(lines) * 6 and _KERNEL_TALK.search(head) is not None

@@ -132,20 +132,23 @@ def compression_of(head: bytes) -> str | None:
     return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
 
 
+_TEXT_BYTES = bytes([*range(0x08, 0x0E), 0x1B, *range(0x20, 0x7F), *range(0x80, 0x100)])
+
+
 def is_text(head: bytes) -> bool:
     """Whether the first bytes are a log's.
 
     Runs of NUL are holes of a sparse file; bytes above 127 may be any encoding.
     """
-    solid = re.sub(rb"\0{4,}", b"", head)
+    solid = re.sub(rb"\0{4,}", b"", head) if b"\0\0\0\0" in head else head
     if not solid:
         return True
-    odd = len(re.findall(rb"[\x00-\x07\x0e-\x1a\x1c-\x1f\x7f]", solid))
-    high = len(solid) - len(solid.decode("utf-8", "ignore").encode())
+    odd = len(solid.translate(None, _TEXT_BYTES))
+    high = 0 if solid.isascii() else len(solid) - len(solid.decode("utf-8", "ignore").encode())
     return solid.count(b"\0") * 100 < len(solid) and (odd + high) * 10 <= len(solid) * 3
 
 
-def open_regular(path: Path) -> int:
+def open_regular(path: Path | str) -> int:
     """Descriptor of a regular file, never through a link and never blocking.
 
     Raises:
@@ -364,7 +367,7 @@ def read_head(source: Source, size: int, notes: ReadNotes | None = None) -> byte
         return stream.read(size)
 
 
-def read_raw(path: Path, size: int) -> tuple[bytes, os.stat_result]:
+def read_raw(path: Path | str, size: int) -> tuple[bytes, os.stat_result]:
     """The first `size` bytes as they are on disk, and the file's status.
 
     Raises:

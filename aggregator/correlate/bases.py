@@ -63,6 +63,9 @@ def _rendezvous_tables(evidence: JobEvidence, signals: list[Signal]) -> Iterator
 
 def _single_node_base(evidence: JobEvidence, table: Identity, locals_seen: set[int]) -> None:
     """With one node only, local ranks are global ranks."""
+    nodes = {source.host for source in evidence.sources if source.local_rank is not None}
+    if len(nodes - {None}) > 1:
+        return
     known = set(table.pid_of_rank) | set(table.host_of_rank)
     if (
         not locals_seen

@@ -9,6 +9,8 @@ from parsers.records import Signal, Skipped, Source, StampQuality
 from parsers.scan import Activity, Scan, StreamKey
 
 NS = 1_000_000_000
+MAX_WORLD = 1 << 17
+"""A larger world size is a misread number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +51,7 @@ def precise(signal: Signal) -> bool:
 
 
 def ints(text: str | None) -> tuple[int, ...]:
-    """The numbers of a list such as `1,3-5`, `[1, 3]` or `0 2`; empty where there are none."""
+    """The numbers of a list such as `1,3-5`, `[1, 3]` or `0 2`; empty where there are none, or more than can be."""
     if not text:
         return ()
     numbers: list[int] = []
@@ -57,10 +59,12 @@ def ints(text: str | None) -> tuple[int, ...]:
         first, dash, last = part.partition("-")
         if not first.isdigit():
             continue
-        if dash and last.isdigit() and 0 <= int(last) - int(first) < 1 << 17:
+        if dash and last.isdigit() and 0 <= int(last) - int(first) < MAX_WORLD:
             numbers.extend(range(int(first), int(last) + 1))
         else:
             numbers.append(int(first))
+        if len(numbers) > MAX_WORLD:
+            return ()
     return tuple(numbers)
 
 

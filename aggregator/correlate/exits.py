@@ -101,6 +101,8 @@ def read_exits(evidence: JobEvidence, signals: Iterable[Signal], table: Identity
             ranks = (None,)
         elif ints(signal.fields.get("ranks")):
             ranks = ints(signal.fields.get("ranks"))
+        if table.world_size is not None:  # the launcher counts otherwise, or the line is no report of this job's
+            ranks = tuple(rank if rank is None or rank < table.world_size else None for rank in ranks)
         when = signal.ns if signal.quality is StampQuality.OWN else None
         found.extend(Exit(rank, ending, code, signum, host, when, signal, first) for rank in ranks)
     return found

@@ -139,7 +139,7 @@ class GroupStates:
         self, name: str, states: Mapping[int, CollectiveState], members: frozenset[int] | None, title: str = ""
     ) -> None:
         self.name = name
-        self.states = states
+        self.states = states = dict(sorted(states.items()))
         self.members = members
         self.size = len(members or states)
         self.missing = sorted((members or frozenset()) - set(states))

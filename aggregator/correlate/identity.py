@@ -96,10 +96,10 @@ def stream_rank(source: Source, key: StreamKey, table: Identity) -> int | None:
     filed = table.rank_of_source.get(source.index)
     if filed is not None:
         return filed
-    if key.rank is not None:
-        return key.rank
     if key.task is not None and table.tasks_are_ranks:
         return number(key.task)
+    if key.rank is not None:
+        return key.rank
     local = key.local_rank if key.local_rank is not None else source.local_rank
     if local is not None:
         base = table.base_of_scope.get(scope_of(source))

@@ -37,8 +37,7 @@ def judge(evidence: JobEvidence) -> Verdict:
     judged = [(index, judge_attempt(evidence, part, table)) for index, part in attempts]
     rows = []
     for index, judgement in judged:
-        blamed = judgement.failure.ranks if judgement.failure is not None else ()
-        listed = narrate.collateral(blamed, evidence, judgement.stories, judgement.failure, judgement.exits)
+        listed = narrate.collateral(evidence, judgement.stories, judgement.failure)
         rows.append(Attempt(index=index, outcome=judgement.outcome, first_failure=judgement.failure, collateral=listed))
     last = rows[-1]
     return Verdict(

@@ -11,7 +11,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
 from aggregator.correlate.bases import interpolate_pids, learn_bases, learn_pids
-from aggregator.correlate.evidence import JobEvidence, ints, number
+from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
 from aggregator.correlate.identity import Identity, bus_key, scope_of, stream_rank
 from parsers.records import Known, Role, Signal, Source
 
@@ -112,12 +112,15 @@ def _own_rank(signal: Signal, source: Source, table: Identity, plain: bool) -> N
     if signal.role is Role.EXIT and "rank" in fields:
         signal.rank, signal.rank_how = number(fields["rank"]), Known.EXIT
         return
-    if signal.rank is not None:
-        return
     task = number(fields.get("tag_task"))
     launcher_line = fields.get("logger") in {"srun", "slurmstepd"}
     if task is not None and table.tasks_are_ranks and not launcher_line and signal.role is not Role.EXIT:
+        # The launcher's own label: the text behind it can be printed by anyone.
+        if signal.rank is not None and signal.rank != task:
+            fields["conflict_rank"] = str(signal.rank)
         signal.rank, signal.rank_how = task, Known.TAG
+        return
+    if signal.rank is not None:
         return
     if "box_rank" in fields:
         signal.rank, signal.rank_how = number(fields["box_rank"]), Known.EXIT
@@ -145,6 +148,9 @@ def _own_files(evidence: JobEvidence, signals: list[Signal], table: Identity) ->
             told[source.index].add(key.rank)
     single = {index: ranks.copy().pop() for index, ranks in told.items() if len(ranks) == 1}
     introduced = {s.source for s in signals if s.role is Role.IDENTITY and s.rank_how is Known.CONTENT}
+    world = {number(s.fields.get("world_size")) for s in signals if s.role is Role.IDENTITY} - {None}
+    if world == {len(single)}:
+        introduced |= single.keys()  # a file a rank
     chosen = {
         index: rank for index, rank in single.items() if index in introduced and index not in table.rank_of_source
     }
@@ -206,7 +212,7 @@ def _learn_world(signals: Iterable[Signal], table: Identity) -> None:
     floor = -1
     for signal in signals:
         world = number(signal.fields.get("world_size"))
-        if world and signal.role in _TELL_WORLD:
+        if world and 0 < world <= MAX_WORLD and signal.role in _TELL_WORLD:
             worlds[world] += 1
         if signal.rank is not None and signal.rank_how in _SURE:
             floor = max(floor, signal.rank)

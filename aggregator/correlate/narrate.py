@@ -306,32 +306,30 @@ def _candidates(decision: Decision) -> Iterable[Candidate]:
 
 
 def collateral(
-    blamed: Sequence[int],
     evidence: JobEvidence,
     stories: Mapping[int, Story],
     first: Failure | None,
-    exits: Sequence[Exit],
 ) -> tuple[Collateral, ...]:
     """Every other rank and how its end follows from the first failure."""
     if first is None:
         return ()
     rows = []
-    for rank, story in sorted(stories.items()):
-        if rank in blamed:
-            continue
-        row = _consequence(rank, story, evidence, first)
-        if row is not None:
-            rows.append(row)
-    del exits
-    return tuple(rows)
-
-
-def _consequence(rank: int, story: Story, evidence: JobEvidence, first: Failure) -> Collateral | None:
+    blamed = set(first.ranks)
     cause = (
         f"rank {first.ranks[0]}"
         if len(first.ranks) == 1
         else ("ranks " + ranges(first.ranks) if first.ranks else says(first.kind))
     )
+    for rank, story in sorted(stories.items()):
+        if rank in blamed:
+            continue
+        row = _consequence(rank, story, evidence, first, cause)
+        if row is not None:
+            rows.append(row)
+    return tuple(rows)
+
+
+def _consequence(rank: int, story: Story, evidence: JobEvidence, first: Failure, cause: str) -> Collateral | None:
     faults = story.faults
     if faults:
         signal = faults[0]

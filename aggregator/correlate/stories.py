@@ -6,14 +6,12 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from aggregator.correlate.evidence import NS, JobEvidence, number
+from aggregator.correlate.evidence import MAX_WORLD, NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.identity import Identity, stream_rank
 from parsers.records import Role, Signal, StampQuality
 
 FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
-MAX_WORLD = 1 << 17
-"""A larger world size is a misread number."""
 _PROGRESS_AFTER = 3
 """Progress marks after a fault that show that the program went on."""
 
@@ -118,10 +116,11 @@ def _last_seen(evidence: JobEvidence, stories: dict[int, Story], table: Identity
 
 def _forgive(story: Story) -> None:
     """A fault followed by progress on the same rank was caught by the program: no failure."""
+    told = tuple(story.recovered)
     for shelf in (story.roots, story.eithers, story.symptoms):
         for signal in list(shelf):
             later = [mark for mark in story.progress if _after(mark, signal)]
-            caught = any(_beside(mark, signal) for mark in story.recovered)
+            caught = any(_beside(mark, signal) for mark in told)
             if (
                 caught
                 or len(later) >= _PROGRESS_AFTER

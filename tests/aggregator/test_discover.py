@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aggregator import discover as discovery
+from aggregator import walk
 from aggregator.discover import discover
 from aggregator.errors import InputError
-from aggregator.layouts import host_family, read_name
+from aggregator.layouts import file_host, host_family, read_name
 from parsers.records import SourceKind
 
 LINE = b"2031-02-03 04:05:06 INFO step 5\n"
@@ -329,8 +329,33 @@ def test_missing_and_empty_inputs_are_errors_with_help(tmp_path):
         assert caught.value.help
 
 
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        ("torchrun-ml-n08.out", "ml-n08"),
+        ("train_gx-a.log", "gx-a"),
+        ("slurm-48213-rack2n17.out", "rack2n17"),
+        ("ml-n08-stdout.log", "ml-n08"),
+        ("log.tx7_stderr.txt", "tx7"),
+        ("node-a.0.log", "node-a"),
+        ("10.4.0.7.log", "10.4.0.7"),
+        ("train-llm-worker-1.log", "train-llm-worker-1"),
+        ("train-loss.log", "train-loss"),
+        ("torchrun.log", "torchrun"),
+        ("run-log.txt", "run-log"),
+    ],
+)
+def test_a_host_is_named_without_the_words_of_its_launcher(name, host):
+    assert file_host(name) == host
+
+
+def test_files_named_after_launcher_and_host_tell_their_hosts(tmp_path):
+    found = plant(tmp_path, "torchrun-ml-n08.out", "torchrun-ml-n09.out", "train.log")
+    assert [found[name].host for name in sorted(found)] == ["ml-n08", "ml-n09", None]
+
+
 def test_the_number_of_files_is_limited(tmp_path, monkeypatch):
-    monkeypatch.setattr(discovery, "MAX_FILES", 3)
+    monkeypatch.setattr(walk, "MAX_FILES", 3)
     plant(tmp_path, *(f"{n}.log" for n in range(5)))
     found = discover([str(tmp_path)])
     assert len(found.sources) == 3

@@ -97,7 +97,7 @@ def test_the_words_of_the_parsers_are_those_of_the_schema():
 )  # fmt: skip
 def test_the_classes_have_the_fields_of_the_schema(name, cls):
     described = (SCHEMA["properties"] | SCHEMA["$defs"])[name]["properties"]
-    extra = {"time_resolution_ns", "would_settle"}
+    extra = {"time_resolution_ns", "would_settle", "basis"}
     assert set(cls.__dataclass_fields__) - extra == set(described)
 
 

@@ -77,14 +77,12 @@ def test_a_report_of_a_rank_beyond_the_world_names_nobody(judge, report):
     assert verdict.first_failure.ranks == ()
 
 
-@pytest.mark.xfail(strict=True, reason="a world of any size is believed, and its ranks are listed")
 def test_a_world_larger_than_any_machine_is_a_misread_number():
     told = [signal(Role.IDENTITY, fields={"world_size": "999999999999"})]
     table = build_identity(evidence(), told)
     assert (table.world_size or 0) <= MAX_WORLD
 
 
-@pytest.mark.xfail(strict=True, reason="each range is bounded, their number is not")
 def test_a_list_of_many_huge_ranges_does_not_fill_the_memory():
     assert len(ints("0-131071," * 8)) <= 1 << 18
 

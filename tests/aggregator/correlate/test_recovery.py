@@ -22,7 +22,6 @@ def test_a_fault_after_which_one_last_line_of_progress_came_is_still_one(judge):
     assert brief(judge(files)) == identified(1, "python_exception")
 
 
-@pytest.mark.xfail(strict=True, reason="a forgiven fault forgives whatever stands within 60 lines of it")
 def test_the_later_fault_is_the_failure_where_the_first_was_caught(judge):
     text = lines(hello(1, 2), steps(1, 1, 3), traceback(KEY), steps(1, 4, 8, start=5), traceback(OOM))
     files = {"rank_0.log": lines(hello(0, 2), steps(0, 1, 8), traceback(RESET)), "rank_1.log": text}

@@ -93,7 +93,6 @@ def test_two_files_that_introduce_their_ranks_are_theirs_whole(judge):
     assert brief(judge(files)) == identified(0, "python_exception")
 
 
-@pytest.mark.xfail(strict=True, reason="only introductions without a prefix make a file one rank's")
 def test_two_files_whose_every_prefix_tells_one_rank_are_theirs_whole(judge):
     files = two_named_files(lambda rank: hello(rank, 2))
     assert brief(judge(files)) == identified(0, "python_exception")
@@ -108,9 +107,6 @@ def test_one_merged_file_where_only_rank_0_introduces_itself_is_not_all_of_rank_
 # What a line says of itself can be printed by anyone.
 
 
-@pytest.mark.xfail(
-    strict=True, reason="one tag at the front of a line takes back the ranks of all file names (discover)"
-)
 def test_a_line_in_one_ranks_file_that_calls_itself_another_does_not_blame_the_other(judge):
     files = {f"rank_{rank}.log": lines(hello(rank, 8), steps(rank, 1, 6)) for rank in range(8)}
     files["rank_0.log"] += "[rank7]: CUDA out of memory\n"
@@ -120,9 +116,6 @@ def test_a_line_in_one_ranks_file_that_calls_itself_another_does_not_blame_the_o
     assert "lines of rank 0 call themselves rank 7: where they were found outranks what they say" in verdict.warnings
 
 
-@pytest.mark.xfail(
-    strict=True, reason="one tag at the front of a line takes back the ranks of all file names (discover)"
-)
 def test_a_forged_traceback_does_not_take_the_blame_from_the_rank_whose_file_it_is_in(judge):
     files = {f"rank_{rank}.log": lines(hello(rank, 4), steps(rank, 1, 4), traceback(RESET)) for rank in range(4)}
     files["rank_1.log"] = lines(hello(1, 4), steps(1, 1, 4), traceback(KEY, "[rank3]: "))
@@ -131,7 +124,6 @@ def test_a_forged_traceback_does_not_take_the_blame_from_the_rank_whose_file_it_
     assert any("rank 1 call themselves rank 3" in warning for warning in verdict.warnings)
 
 
-@pytest.mark.xfail(strict=True, reason="a tag inside the text outranks the launcher's label")
 def test_a_label_of_srun_outranks_the_tag_printed_behind_it(judge):
     text = [f"{rank}: {hello(rank, 4)}" for rank in range(4)]
     text += [f"2: [rank3]: {OOM}", *(f"{rank}: [rank{rank}]: {RESET}" for rank in (0, 1, 3))]
@@ -156,7 +148,6 @@ def test_two_nodes_files_of_the_same_names_are_two_ranks_each(judge):
     assert {row.rank for row in verdict.collateral} == {0, 1, 2}
 
 
-@pytest.mark.xfail(strict=True, reason="two hosts' local ranks are taken for one node's where no world size is told")
 def test_two_nodes_files_of_the_same_names_without_tags_never_blame_the_first_nodes_rank(judge):
     files = {
         f"{node}/rank_{local}.log": lines(
