@@ -39,7 +39,7 @@ _STATUS_NAMES = tuple(
         ("config", r".*\.(?:ya?ml|json|json5|toml|ini|cfg|conf|properties|env|lock)"),
         ("config", r"(?:requirements|pip-?(?:freeze|list)|environment|env|conda-?list)(?:[._-][\w-]*)?(?:\.txt)?"),
         ("config", r"(?:hostfile|hosts|hostlist|machinefile|nodelist)(?:[._-][\w-]*)?(?:\.txt)?"),
-        ("doc", r"(?:README|LICEN[CS]E|NOTICE|CHANGELOG|NOTES?|TODO|COPYING|AUTHORS)(?:\..*)?"),
+        ("doc", r"(?:README|LICEN[CS]E|NOTICE|CHANGELOG|NOTES?|TODO|COPYING|AUTHORS)(?:\.(?:txt|[a-z]{2}))?"),
         ("doc", r".*\.(?:md|rst|adoc|tex|html?|diff|patch)"),
         ("table", r".*\.(?:csv|tsv)"),
     )

@@ -170,6 +170,12 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
     """Take up what lines of a known rank tell of its process, GPU and host."""
     for signal in signals:
         _learn_line(signal, evidence.source(signal), table)
+    # The name of a file or folder may be an alias: what lines say comes first.
+    for signal in signals:
+        if signal.rank is not None and signal.rank_how is not Known.GUESS:
+            host = host_named(signal, evidence.source(signal), table)
+            if host:
+                _tell_host(table, signal.rank, host)
     for source in evidence.sources:
         filed = table.rank_of_source.get(source.index)
         if filed is not None and source.host:
@@ -199,7 +205,7 @@ def _learn_line(signal: Signal, source: Source, table: Identity) -> None:
         table.pid_of_rank.setdefault(rank, pid)
     if "bus_id" in fields and signal.role is Role.IDENTITY:
         table.rank_of_bus.setdefault((host, bus_key(fields["bus_id"])), rank)
-    if host and signal.rank_how is not Known.GUESS:
+    if host and host != source.host and signal.rank_how is not Known.GUESS:
         _tell_host(table, rank, host)
     address = address or fields.get("tag_ip")
     if address and host:

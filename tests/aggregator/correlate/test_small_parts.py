@@ -81,12 +81,13 @@ def test_a_source_belongs_to_its_host_else_to_its_launcher_else_to_itself():
     assert scope_of(source(path="x.log")) == "file x.log"
 
 
-def test_a_streams_rank_is_its_files_then_its_tags_then_its_tasks_then_its_local_ranks():
+def test_a_streams_rank_is_its_files_then_its_tasks_then_its_tags_then_its_local_ranks():
     table = Identity(base_of_scope={"host b": 8})
     where = source(3, host="b")
     assert stream_rank(where, StreamKey(local_rank=2), table) == 10
     assert stream_rank(where, StreamKey(task="5", local_rank=2), table) == 5
-    assert stream_rank(where, StreamKey(rank=4, task="5"), table) == 4
+    assert stream_rank(where, StreamKey(rank=4, task="5"), table) == 5
+    assert stream_rank(where, StreamKey(rank=4, local_rank=2), table) == 4
     table.rank_of_source[3] = 1
     assert stream_rank(where, StreamKey(rank=4), table) == 1
     assert stream_rank(source(4), StreamKey(local_rank=2), table) is None
