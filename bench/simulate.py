@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import argparse
 import shutil
-import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
-
-from aggregator.pipeline import postmortem
 from simulation import layouts, scale
 from simulation.scenarios import SCENARIOS, possible, simulate
 from simulation.scoring import ClockCheck, Grade, Result, check_clocks, grade, named
 from simulation.world import Layout, Setting, Stamps, World
+
+from aggregator.pipeline import postmortem
 
 
 def run(scenario: str, setting: Setting, folder: Path, *, shuffle: bool = False) -> Result:
@@ -124,7 +121,7 @@ def misses(results: Sequence[Result]) -> None:
             print(f"- {result.grade}: {setting.seed}: {named(result)}; truth {ranks}; {result.folder}")
 
 
-def words(kind: type[Stamps] | type[Layout]) -> Callable[[str], list[Stamps | Layout]]:
+def words(kind: type[Stamps | Layout]) -> Callable[[str], list[Stamps | Layout]]:
     return lambda text: [kind(word) for word in text.split(",")]
 
 

@@ -9,7 +9,7 @@ from parsers.formatcache import formats_for_reading
 from parsers.lineformats import Format, Message
 from parsers.literals import KeywordIndex, LineFinder, line_finder
 from parsers.multiline import BLOCK_LITERALS as _BLOCK_LITERALS
-from parsers.prefixes import PrefixRules
+from parsers.prefixrules import PrefixRules
 from parsers.records import Role
 
 _GRAVE = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM, Role.EXIT, Role.EXTERNAL})

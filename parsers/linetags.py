@@ -155,7 +155,7 @@ def read_severities(column: pa.StringArray, stamps: Stamps) -> npt.NDArray[np.in
     if len(rows) and offsets is not None and text is not None:
         at = np.frombuffer(memoryview(offsets), np.int64)[rows]
         letters = np.frombuffer(memoryview(text), np.uint8)
-        key = sum(letters[at + shift].astype(np.int64) << 8 * shift for shift in range(4))
+        key = np.ndarray((len(letters) - 3,), "<u4", letters.data, strides=(1,))[at].astype(np.int64)
         place = np.minimum(np.searchsorted(_LEVEL_KEYS, key), len(_LEVEL_KEYS) - 1)
         severity[rows] = np.where(_LEVEL_KEYS[place] == key, _LEVEL_NUMBERS[place], 0)
         quoted = rows[letters[at] == ord('"')]

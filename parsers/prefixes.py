@@ -14,17 +14,16 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field
-from functools import cache
-from itertools import accumulate, groupby, islice
-from typing import TYPE_CHECKING, Final, NamedTuple
+from itertools import islice
+from typing import TYPE_CHECKING, Final
 
 from parsers.json_records import parse_record
-from parsers.lineformats import Format, FormatError, Prefix
+from parsers.prefixrules import PrefixRules, Rule, Slot, fork_at, link, refused
 from parsers.records import Known, Stamp
 from parsers.timestamps import StampContext, read_stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 MAX_LAYERS: Final = 10
 _MAX_CHAINS: Final = 512
@@ -34,18 +33,9 @@ _NUMBERS: Final = frozenset({"local_rank", "pid", "attempt"})
 _TEXTS: Final = frozenset({"host", "stream", "level", "logger"})
 """Fields of `Origin` that the outermost prefix decides, as numbers and as text."""
 _CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
-_GROUP: Final = re.compile(r"\(\?P<\w+>")
-_GROUP_NAME: Final = re.compile(r"\(\?P<(\w+)>")
 _HOSTED: Final = re.compile(r"(?P<host>[a-zA-Z][a-zA-Z-]{0,40}\d[\w.-]{0,80}): ")
 _OFTEN: Final = 3
 _LABEL: Final = re.compile(r"(?:P\d{1,4} )? {0,4}\d{1,5}:(?: |$)")
-# Words that programs number in brackets as torchrun does its roles; none of them is a process.
-_NOT_ROLES: Final = frozenset(
-    {"batch", "block", "bucket", "chunk", "cuda", "cycle", "device", "dp", "ep", "epoch", "expert", "fold", "gpu"}
-    | {"group", "head", "it", "item", "iter", "iteration", "job", "layer", "level", "line", "loop", "node", "part"}
-    | {"pass", "phase", "pp", "rank", "request", "round", "run", "sample", "seed", "shard", "split", "stage", "step"}
-    | {"test", "thread", "tp", "trial", "try", "update"}
-)
 
 
 @dataclass(slots=True)
@@ -75,48 +65,6 @@ class Origin:
     tags: dict[str, str] = field(default_factory=dict)
 
 
-class _Slot(NamedTuple):
-    """One group of a pattern: what it names, the form of a stamp, how a rank is known."""
-
-    name: str
-    form: str = "iso"
-    how: Known = Known.PREFIX
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Rule:
-    """A prefix made ready: `source` without anchor and group names, a slot for each group."""
-
-    prefix: Prefix
-    source: str
-    slots: tuple[_Slot, ...]
-    constants: tuple[tuple[str, str], ...]
-    start_only: bool
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Chain:
-    """Rules that stripped a line one after the other, as one pattern."""
-
-    regex: re.Pattern[str]
-    slots: tuple[_Slot, ...]
-    rules: tuple[_Rule, ...]
-    constants: tuple[tuple[str, str], ...]
-    role: int | None
-    """index of the group that holds a torchrun role"""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Fork:
-    """All rules that can match at a character, in order, as alternatives of one pattern.
-
-    An empty group closes each alternative: `lastindex` tells which it was, and the rule's own groups are before it.
-    """
-
-    regex: re.Pattern[str]
-    rules: Mapping[int, _Rule]
-
-
 def looks_labelled(lines: Iterable[str]) -> bool:
     """Whether `srun --label` wrote these lines: nearly all that are not empty begin with a number and a colon.
 
@@ -143,31 +91,6 @@ def hosts_in_front(lines: Iterable[str]) -> frozenset[str]:
             names[found["host"]] += 1
     often = {name: count for name, count in names.items() if count > _OFTEN}
     return frozenset(often) if sum(often.values()) * 2 > seen else frozenset()
-
-
-@dataclass(slots=True, eq=False)
-class _RuleSet:
-    """Rules and the patterns made of them as lines ask for them; shared by all files of a job."""
-
-    rules: tuple[_Rule, ...]
-    outer: dict[str, _Fork | None] = field(default_factory=dict)
-    inner: dict[str, _Fork | None] = field(default_factory=dict)
-    chains: dict[str, _Chain] = field(default_factory=dict)
-    built: dict[tuple[_Rule, ...], _Chain] = field(default_factory=dict)
-
-
-class PrefixRules:
-    """The prefixes of all formats, made ready once for any number of strippers."""
-
-    def __init__(self, formats: Iterable[Format]) -> None:
-        """Take the prefixes of `formats` (those of `load_formats()`), in their order; messages are not used.
-
-        Raises:
-            FormatError: `rank_how` of a prefix is no value of `Known`.
-        """
-        rules = tuple(_rule(prefix) for fmt in formats for prefix in fmt.prefixes)
-        self.labelled = _RuleSet(rules)
-        self.plain = _RuleSet(tuple(rule for rule in rules if not rule.start_only))
 
 
 class PrefixStripper:
@@ -214,11 +137,11 @@ class PrefixStripper:
     def _strip(self, line: str) -> Origin:
         origin = Origin(line)
         position = 0
-        applied: tuple[_Rule, ...] = ()
+        applied: tuple[Rule, ...] = ()
         chain = self._chains.get(line[:2])
         if chain is not None and (found := chain.regex.match(line)) is not None:
             groups = found.groups()
-            if chain.role is None or not _refused(groups[chain.role]):
+            if chain.role is None or not refused(groups[chain.role]):
                 self._absorb(origin, chain.slots, groups, chain.constants)
                 position = found.end()
                 applied = chain.rules
@@ -240,7 +163,7 @@ class PrefixStripper:
             origin.body, origin.start = line[position:], position
         return origin
 
-    def _step(self, origin: Origin, line: str, position: int) -> tuple[_Rule, int] | None:
+    def _step(self, origin: Origin, line: str, position: int) -> tuple[Rule, int] | None:
         """Strip one prefix: the rule and the index after it, or None if there is none."""
         forks = self._inner if position else self._outer
         letter = line[position]
@@ -249,38 +172,25 @@ class PrefixStripper:
         except KeyError:
             if len(forks) >= _MAX_CHAINS:
                 forks.clear()
-            fork = forks[letter] = self._fork(letter, at_start=not position)
+            fork = forks[letter] = fork_at(self._rules, letter, at_start=not position)
         if fork is None or (found := fork.regex.match(line, position)) is None or found.end() == position:
             return None
         index = found.lastindex or 0
         rule = fork.rules[index]
         groups = found.groups()[index - 1 - len(rule.slots) : index - 1]
-        if any(slot.name == "role" and _refused(value) for slot, value in zip(rule.slots, groups, strict=True)):
+        if any(slot.name == "role" and refused(value) for slot, value in zip(rule.slots, groups, strict=True)):
             return None
         self._absorb(origin, rule.slots, groups, rule.constants)
         return rule, found.end()
 
-    def _fork(self, letter: str, *, at_start: bool) -> _Fork | None:
-        rules = [
-            rule
-            for rule in self._rules
-            if (not rule.prefix.starts or letter in rule.prefix.starts) and (at_start or not rule.start_only)
-        ]
-        ends = accumulate(len(rule.slots) + 1 for rule in rules)
-        # Alternatives that begin with the same literal stand together: `re` then tests it once for all of them.
-        literal = f"(?:{re.escape(letter)}"
-        runs = groupby(rules, key=lambda rule: rule.source.startswith(literal))
-        source = "|".join(f"(?:{'|'.join(f'{rule.source}()' for rule in run)})" for _, run in runs)
-        return _Fork(re.compile(source), dict(zip(ends, rules, strict=True))) if rules else None
-
-    def _remember(self, key: str, rules: tuple[_Rule, ...]) -> None:
+    def _remember(self, key: str, rules: tuple[Rule, ...]) -> None:
         if len(self._chains) >= _MAX_CHAINS:
             self._chains.clear()
         chain = self._built.get(rules)
         if chain is None:
             if len(self._built) >= _MAX_CHAINS:
                 self._built.clear()
-            chain = self._built[rules] = _link(rules, self._rules)
+            chain = self._built[rules] = link(rules, self._rules)
         self._chains[key] = chain
 
     def _host(self, origin: Origin, line: str, position: int) -> int:
@@ -301,7 +211,7 @@ class PrefixStripper:
     def _absorb(
         self,
         origin: Origin,
-        slots: tuple[_Slot, ...],
+        slots: tuple[Slot, ...],
         groups: Iterable[str | None],
         constants: Iterable[tuple[str, str]] = (),
     ) -> None:
@@ -344,54 +254,8 @@ class PrefixStripper:
         # A small number counts from the start of the run, not from 1970.
         if not number or len(stamp.partition(".")[0]) >= _MAX_DIGITS:
             self._set_stamp(origin, read_stamp("epoch" if number else "iso", stamp, self._context), stamp)
-        self._absorb(origin, tuple(map(_Slot, fields)), fields.values())
+        self._absorb(origin, tuple(map(Slot, fields)), fields.values())
         return _merge(origin, inner)
-
-
-def _rule(prefix: Prefix) -> _Rule:
-    tags = dict(prefix.tags)
-    try:
-        how = Known(tags.pop("rank_how", Known.PREFIX))
-    except ValueError:
-        raise FormatError(f"{prefix.origin}: rank_how is not one of {', '.join(Known)}") from None
-    start_only = tags.pop("only", "") == "start"
-    pattern = prefix.pattern.removeprefix("^")
-    names = _GROUP_NAME.findall(prefix.pattern)
-    slots = tuple(_Slot(name, prefix.stamp or "iso", how) for name in names)
-    return _Rule(prefix, f"(?:{_GROUP.sub('(', pattern)})", slots, tuple(tags.items()), start_only)
-
-
-@cache
-def _matcher(pattern: str) -> re.Pattern[str]:
-    """The pattern of a prefix without groups."""
-    return re.compile(f"(?:{_GROUP.sub('(?:', pattern.removeprefix('^'))})")
-
-
-def _link(rules: tuple[_Rule, ...], every: tuple[_Rule, ...]) -> _Chain:
-    """Chain rules into one pattern that matches where stripping one by one would take the same way.
-
-    Each rule is atomic, as it is when stripped alone. A rule that comes earlier in the order and has a sample that
-    this one matches too is a rival with the right of way: it must not match there.
-    """
-    parts = []
-    for number, rule in enumerate(rules):
-        rivals = [
-            _matcher(other.prefix.pattern).pattern
-            for other in every[: every.index(rule)]
-            if (number == 0 or not other.start_only)
-            and any(_matcher(rule.prefix.pattern).match(sample.line) is not None for sample in other.prefix.samples)
-        ]
-        parts.append(f"(?!{'|'.join(rivals)})" if rivals else "")
-        parts.append(f"(?>{rule.source})")
-    slots = tuple(slot for rule in rules for slot in rule.slots)
-    role = next((index for index, slot in enumerate(slots) if slot.name == "role"), None)
-    constants = tuple(constant for rule in rules for constant in rule.constants)
-    return _Chain(re.compile("".join(parts)), slots, rules, constants, role)
-
-
-def _refused(role: str | None) -> bool:
-    """Whether what looks like a torchrun tag is none: the role is a word that programs number for other reasons."""
-    return role is not None and role.lower().strip("_-.") in _NOT_ROLES
 
 
 def _number(text: str) -> int | None:

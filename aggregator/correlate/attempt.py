@@ -22,6 +22,7 @@ from aggregator.correlate.leads import (
     exit_leads,
     fault_leads,
     hang_leads,
+    most_specific,
     node_leads,
 )
 from aggregator.correlate.stories import FAULTS, Story, build_stories
@@ -73,6 +74,7 @@ def _decide(
         *exit_leads(stories),
     ]
     _join_kernel(leads, homeless, evidence)
+    _explain_aborts(leads, homeless)
     leads = _merge(leads)
     add_exits(leads, stories)
     faults = [lead for lead in leads if lead.tier in _FAULT_TIERS]
@@ -139,7 +141,7 @@ def _decide_weak(
     weak = [lead for lead in leads if lead.tier in {Tier.KILLED, Tier.ERROR_EXIT}]
     if weak:
         return _decide_silent_end(weak, lost, stories)
-    eithers = either_leads(stories)
+    eithers = [*either_leads(stories), *(lead for lead in leads if lead.tier is Tier.EITHER)]
     if eithers:
         drop = drop_late(eithers, stories, clocks)
         decision = choose(eithers, [], clocks)
@@ -147,6 +149,8 @@ def _decide_weak(
         decision.basis = Basis.PERHAPS_ECHO
         if len(decision.ranks) * 2 > len(stories) and len(stories) > 1:
             decision.status = Status.UNDETERMINED
+        elif len(decision.hosts) > 1 or any(lead.kind == "collective_mismatch" for lead in decision.leads):
+            decision.status = Status.AMBIGUOUS  # both ends of a link report it, and both sides of a comparison
         return decision
     trouble = [s for story in stories.values() for s in story.symptoms] + [s for s in homeless if s.role in FAULTS]
     if trouble:
@@ -237,6 +241,19 @@ def _join_kernel(leads: list[Lead], homeless: Sequence[Signal], evidence: JobEvi
                 target.hosts = (host,)
             for lead in whole:
                 leads.remove(lead)
+
+
+def _explain_aborts(leads: Sequence[Lead], homeless: Sequence[Signal]) -> None:
+    """An abort whose reason is printed without a rank, and may be an echo, is no fault that the rank brought on itself."""
+    reasons = [s for s in homeless if s.role in {Role.EITHER, Role.SYMPTOM}]
+    if not any(s.kind == "abort" for s in reasons):
+        return
+    for lead in leads:
+        if lead.tier is Tier.CRASH and lead.signal is None and lead.kind == "abort":
+            near = [s for s in reasons if s.host is None or not lead.hosts or same_host(s.host, lead.hosts[0])]
+            if near:
+                lead.tier, lead.signal = Tier.EITHER, most_specific(near)
+                lead.kind = lead.signal.kind or "abort"
 
 
 def _merge(leads: list[Lead]) -> list[Lead]:

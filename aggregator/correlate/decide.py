@@ -22,6 +22,8 @@ _SHARED_KINDS = frozenset(
     {"ib_error", "nvlink_error", "node_failure", "gpu_lost", "cuda_error", "shm_exhausted", "host_oom"}
 )
 _LATE_NS = 3 * NS
+_AFTER_HARDWARE = frozenset({"cuda_error", "cuda_illegal_access", "nccl_error", "nvlink_error", "gpu_xid", "abort"})
+"""What processes report whose peer's GPU broke: they read its memory."""
 _SIGN, _STRONG_SIGN = 0.6, 0.8
 """Strength of a reading of a hang from which it names a rank, and from which it does so by itself."""
 
@@ -118,11 +120,28 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
     first = [
         lead
         for lead in leads
-        if not any(before(other, lead, clocks) and not _shared(other, lead) for other in leads if other is not lead)
+        if not any(
+            before(other, lead, clocks) and not _shared(other, lead) and not _at_once(other, lead, clocks)
+            for other in leads
+            if other is not lead
+        )
     ]
     lost = [(lead, _later(lead, first, clocks)) for lead in leads if lead not in first]
     if len(first) == 1:
         return Decision(Status.IDENTIFIED, first, lost, basis=_basis(first[0], lost))
+    proven = [lead for lead in first if lead.proven]
+    if (
+        proven
+        and len({lead.kind for lead in proven}) == 1
+        and all(lead in proven or lead.kind in _AFTER_HARDWARE for lead in first)
+    ):
+        rest = [
+            (lead, "the kernel proves a hardware fault elsewhere, which reaches its peers' memory")
+            for lead in first
+            if lead not in proven
+        ]
+        if rest:
+            return Decision(Status.IDENTIFIED, proven, [*lost, *rest], basis=Basis.FIRST_FAULT)
     named = [lead for lead in first if lead.ranks]
     if len(named) == 1:
         # What no rank is known for is most likely the same fault, printed once more without its tag.
@@ -155,6 +174,14 @@ def _shared(one: Lead, other: Lead) -> bool:
     return (
         one.kind == other.kind and one.kind in _SHARED_KINDS and bool(one.hosts) and one.hosts == other.hosts and close
     )
+
+
+def _at_once(one: Lead, other: Lead, clocks: ClockModel) -> bool:
+    """Whether two ranks failed of the same, at the same place, so close together that neither caused the other."""
+    if one.lo is None or other.lo is None or one.group != other.group or one.place != other.place:
+        return False
+    apart = abs(clocks.common(one.lo, host_of(one)) - clocks.common(other.lo, host_of(other)))
+    return apart <= _TOGETHER_NS
 
 
 def _later(lead: Lead, first: Sequence[Lead], clocks: ClockModel) -> str:

@@ -10,6 +10,7 @@ from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.hangs import Suspect
 from aggregator.correlate.identity import Identity, rank_in_path, same_host
+from aggregator.correlate.phases import location
 from aggregator.correlate.stories import Story
 from parsers.records import Known, Role, Signal, SourceKind, StampQuality
 
@@ -50,6 +51,19 @@ class Lead:
     """Known from flight-recorder dumps."""
 
     @property
+    def proven(self) -> bool:
+        """Whether the kernel or driver saw the hardware break."""
+        return any(
+            s is not None and s.kind in _HARDWARE and s.signature.startswith("nvidia.")
+            for s in (self.signal, *self.support)
+        )
+
+    @property
+    def place(self) -> str | None:
+        """Where in the program it failed, None if that is not told."""
+        return location(self.signal.exception) if self.signal is not None else None
+
+    @property
     def group(self) -> tuple[str, str]:
         """Leads of one group failed of the same thing."""
         if self.signal is None:
@@ -57,6 +71,10 @@ class Lead:
         exception = self.signal.exception
         return (self.kind, exception.root_type if exception is not None else "")
 
+
+_MAY_REPEAT = 2
+"""One process may print its error so many times: by its logger, and as it ends."""
+_HARDWARE = frozenset({"gpu_ecc", "gpu_lost", "nvlink_error"})
 
 # Which of several faults of one rank names the failure: proof by kernel or scheduler first, then what says most.
 _SPECIFIC = (
@@ -257,8 +275,13 @@ def _cluster_lead(
         lead.attributed = "a fault of the node's switch fabric strikes all its GPUs"
         lead.hosts = (host,)
         return lead
-    fit = _silent_enders(signals, exits, stories, host)
     count = _distinct(signals)
+    writers = _writers(signals, stories)
+    if count == len(writers) > _MAY_REPEAT:
+        lead = _homeless_lead(signals, writers, stories)
+        lead.attributed = "the file is theirs, and each of them printed it once"
+        return lead
+    fit = _silent_enders(signals, exits, stories, host)
     stopped = _stopped_quietly(exits, stories, host, fit)
     if 0 < len(fit) < count == len(fit) + len(stopped):
         # The launcher saw one end and stopped the rest before it saw theirs; the print is there once for each.
@@ -287,6 +310,15 @@ def _cluster_lead(
         if len(lead.ranks) == 1:
             signal.rank, signal.rank_how = lead.ranks[0], Known.GUESS
     return lead
+
+
+def _writers(signals: Sequence[Signal], stories: Mapping[int, Story]) -> tuple[int, ...]:
+    """The ranks whose words are in the one file that holds the signals, if none of them told an error elsewhere."""
+    sources = {signal.source for signal in signals}
+    if len(sources) != 1:
+        return ()
+    found = tuple(story.rank for story in stories.values() if sources & story.sources)
+    return () if any(stories[rank].spoke_of_trouble for rank in found) else found
 
 
 def _stopped_quietly(

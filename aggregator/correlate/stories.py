@@ -36,6 +36,8 @@ class Story:
     last_place: tuple[int, int] | None = None
     """Source index and line of the last line seen."""
     lines: int = 0
+    sources: set[int] = field(default_factory=set)
+    """Files that hold words of its own."""
 
     @property
     def faults(self) -> list[Signal]:
@@ -70,6 +72,8 @@ def build_stories(
     stories: dict[int, Story] = {rank: Story(rank, table.host_of_rank.get(rank)) for rank in sorted(known)}
     homeless: list[Signal] = []
     for signal in signals:
+        if signal.rank in stories and signal.role in {Role.IDENTITY, Role.PROGRESS, Role.PHASE}:
+            stories[signal.rank].sources.add(signal.source)
         if signal.role in {Role.EXIT, Role.EXTERNAL, Role.IDENTITY, Role.CONTEXT, Role.STATE}:
             continue
         if signal.rank is None or (table.world_size is not None and signal.rank >= table.world_size):

@@ -28,10 +28,10 @@ def _run_agent(world: World, host: int, store_lost: float, *, listed: bool) -> f
     """Returns when the agent ended, `NEVER` if it did not fail. `store_lost`: when the first host's one was missed."""
     rng, ranks = world.rng, world.ranks_of(host)
     if host in world.gone:
-        return min((exit.at for rank in ranks if (exit := world.exits[rank]) is not None), default=NEVER)
-    ends = [(exit.at, rank) for rank in ranks if (exit := world.exits[rank]) is not None and exit.code != 0]
+        return min((end.at for rank in ranks if (end := world.exits[rank]) is not None), default=NEVER)
+    ends = [(end.at, rank) for rank in ranks if (end := world.exits[rank]) is not None and end.code != 0]
     poll = min(ends)[0] + rng.uniform(0.0, 0.1) if ends else NEVER
-    running = any(world.exits[rank] is None or exit_at > store_lost for rank, exit_at in _exit_times(world, ranks))
+    running = any(at > store_lost for _, at in _exit_times(world, ranks))
     if store_lost < poll and running:
         _lose_store(world, host, store_lost)
         return store_lost
@@ -55,24 +55,24 @@ def _run_agent(world: World, host: int, store_lost: float, *, listed: bool) -> f
 
 
 def _exit_times(world: World, ranks: Sequence[int]) -> list[tuple[int, float]]:
-    return [(rank, exit.at if (exit := world.exits[rank]) is not None else NEVER) for rank in ranks]
+    ends = [(rank, world.exits[rank]) for rank in ranks]
+    return [(rank, NEVER if end is None else end.at) for rank, end in ends]
 
 
 def _ended(world: World, rank: int, at: float) -> bool:
-    exit = world.exits[rank]
-    return exit is not None and exit.at <= at
+    end = world.exits[rank]
+    return end is not None and end.at <= at
 
 
 def _code(world: World, rank: int) -> int:
-    exit = world.exits[rank]
-    return exit.code if exit is not None else -15
+    end = world.exits[rank]
+    return end.code if end is not None else -15
 
 
 def _noticed(world: World, rank: int, poll: float) -> float:
     """When the box says that a rank failed: at its exception where that was recorded, else at the poll."""
-    exit = world.exits[rank]
-    recorded = world.recorded and exit is not None and exit.raised_at is not None
-    return exit.raised_at if recorded and exit is not None and exit.raised_at is not None else poll
+    end = world.exits[rank]
+    return end.raised_at if world.recorded and end is not None and end.raised_at is not None else poll
 
 
 def _terminate(world: World, rank: int, at: float) -> None:
@@ -81,7 +81,7 @@ def _terminate(world: World, rank: int, at: float) -> None:
 
 
 def _box(world: World, host: int, poll: float, first: int, others: Sequence[int]) -> list[str]:
-    lines = [*wording.CHILD_FAILED.rstrip("\n").split("\n"), "=" * 60, "train.py FAILED", "-" * 60, "Failures:"]
+    lines = [*f"{wording.CHILD_FAILED} ".split("\n"), "=" * 60, "train.py FAILED", "-" * 60, "Failures:"]
     if not others:
         lines.append("  <NO_OTHER_FAILURES>")
     for number, rank in enumerate(others, 1):
@@ -99,8 +99,9 @@ def _entry(world: World, host: int, poll: float, rank: int, number: int) -> list
         cause = world.raised[rank].strip().replace("\n", "\n  ")
     elif code > 0:
         cause = "To enable traceback see: https://pytorch.org/docs/stable/elastic/errors.html"
+    when = world.clock(host, _noticed(world, rank, poll), "box")
     return [
-        f"[{number}]:", f"  time      : {world.clock(host, _noticed(world, rank, poll), 'box')}", f"  host      : {world.hosts[host]}",
+        f"[{number}]:", f"  time      : {when}", f"  host      : {world.hosts[host]}",
         f"  rank      : {rank} (local_rank: {rank % PER_HOST})",
         f"  exitcode  : {code} (pid: {pid})" + (f"  ({name})" if name else ""),
         f"  error_file: {file}", *f"  traceback : {cause}".split("\n"),
@@ -154,8 +155,8 @@ def _run_srun(world: World) -> None:
     """srun hears of each task's end over the network; with kill-on-bad-exit the first bad one ends all."""
     rng = world.rng
     heard = sorted(
-        (exit.at + rng.uniform(0.0, 0.03), rank) for rank, exit in enumerate(world.exits)
-        if exit is not None and exit.code != 0 and world.host_of(rank) not in world.gone
+        (end.at + rng.uniform(0.0, 0.03), rank) for rank, end in enumerate(world.exits)
+        if end is not None and end.code != 0 and world.host_of(rank) not in world.gone
     )  # fmt: skip
     if not heard:
         return

@@ -81,14 +81,14 @@ def _in_order(streams: Iterable[Sequence[Line]]) -> list[Line]:
 def _error_files(world: World, folder: Path) -> list[Path]:
     written = []
     for rank, text in world.raised.items():
-        exit = world.exits[rank]
-        if exit is None or exit.raised_at is None:
+        end = world.exits[rank]
+        if end is None or end.raised_at is None:
             continue  # its launcher ended it first
         host = world.host_of(rank)
         message = text.rstrip("\n").rsplit("\n", 1)[1]
-        told = {"py_callstack": text + "\n", "timestamp": str(int(world.shown(host, exit.raised_at)))}
+        told = {"py_callstack": text + "\n", "timestamp": str(int(world.shown(host, end.raised_at)))}
         path = folder / world.hosts[host] / world.error_file(rank)
         path.write_text(json.dumps({"message": {"message": message, "extraInfo": told}}), encoding="utf-8")
-        os.utime(path, (START + exit.raised_at, START + exit.raised_at))
+        os.utime(path, (START + end.raised_at, START + end.raised_at))
         written.append(path)
     return written

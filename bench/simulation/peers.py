@@ -85,7 +85,10 @@ def time_out(world: World, rank: int, entered: float, wait: Wait) -> float:
     world.c10(rank, at, "ProcessGroupNCCL.cpp:632", caught)
     done = wait.seq - 1
     if world.setting.stamps is Stamps.NONE:
-        status = f"{group} Timeout at NCCL work: {wait.seq}, last enqueued NCCL work: {wait.enqueued}, last completed NCCL work: {done}."
+        status = (
+            f"{group} Timeout at NCCL work: {wait.seq}, last enqueued NCCL work: {wait.enqueued}, last"
+            f" completed NCCL work: {done}."
+        )
         world.c10(rank, at + 0.001, "ProcessGroupNCCL.cpp:1537", status)
     else:
         status = (
@@ -119,7 +122,8 @@ def observe(world: World, rank: int, at: float, source: int, counter: int) -> No
     )
     told = (
         f"{group} Received a dump signal due to a collective timeout from  rank {source} and we will try our best to"
-        f" dump the debug info. Last enqueued NCCL work: {counter}, last completed NCCL work: {counter}.{wording.DUMP_ADVICE}"
+        f" dump the debug info. Last enqueued NCCL work: {counter}, last completed NCCL work:"
+        f" {counter}.{wording.DUMP_ADVICE}"
     )
     world.c10(rank, at + 0.01, "ProcessGroupNCCL.cpp:1743", told)
 

@@ -21,10 +21,14 @@ SCENARIOS = ("oom", "hang", "subgroup-hang")
 
 
 class Cost(NamedTuple):
-    """Seconds and bytes. `before`: resident with the evidence read; `peak`: the most while judging."""
+    """Seconds (`cpu`: of processor, by the correlator) and bytes.
+
+    `before`: resident with the evidence read; `peak`: the most while judging.
+    """
 
     read: float
     judge: float
+    cpu: float
     before: int
     peak: int
     grade: Grade
@@ -47,28 +51,29 @@ def _measure(scenario: str, setting: Setting, folder: str) -> Cost:
     read = time.perf_counter() - started
     Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # resets the high-water mark (Linux)
     before = _resident("VmRSS")
-    started = time.perf_counter()
+    started, used = time.perf_counter(), time.process_time()
     verdict = judge(evidence)
-    return Cost(read, time.perf_counter() - started, before, _resident("VmHWM"), grade(verdict, truth))
+    wall, cpu = time.perf_counter() - started, time.process_time() - used
+    return Cost(read, wall, cpu, before, _resident("VmHWM"), grade(verdict, truth))
 
 
 def measure(scenario: str, ranks: int, seed: str, layout: Layout) -> Cost:
     """Measure one job in a process of its own."""
     setting = Setting(ranks, 1.0, Stamps.MS, layout, f"{seed}/{scenario}/{ranks}")
-    with tempfile.TemporaryDirectory(prefix="denpex-simulation-") as folder:
-        with multiprocessing.get_context("spawn").Pool(1) as pool:
-            return pool.apply(_measure, (scenario, setting, folder))
+    spawn = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory(prefix="denpex-simulation-") as folder, spawn.Pool(1) as pool:
+        return pool.apply(_measure, (scenario, setting, folder))
 
 
 def table(sizes: Sequence[int], seed: str) -> str:
     """Markdown."""
-    rows = ["| ranks | scenario | reading s | correlator s | resident before MB | peak while judging MB | verdict |"]
-    rows.append("|---|---|---|---|---|---|---|")
+    heads = ("ranks", "scenario", "reading s", "correlator s", "its CPU s", "MB before", "peak MB", "verdict")
+    rows = [f"| {' | '.join(heads)} |", "|---" * len(heads) + "|"]
     for ranks in sizes:
         for scenario in SCENARIOS:
             cost = measure(scenario, ranks, seed, Layout.RANKS)
             rows.append(
-                f"| {ranks:,} | {scenario} | {cost.read:.1f} | {cost.judge:.2f} | {cost.before / 1e6:.0f} |"
-                f" {cost.peak / 1e6:.0f} | {cost.grade} |"
+                f"| {ranks:,} | {scenario} | {cost.read:.1f} | {cost.judge:.2f} | {cost.cpu:.2f} |"
+                f" {cost.before / 1e6:.0f} | {cost.peak / 1e6:.0f} | {cost.grade} |"
             )
     return "\n".join(rows)

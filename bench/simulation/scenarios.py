@@ -72,7 +72,7 @@ def _raise_and_leave(
 ) -> None:
     for rank, (at, text) in raised.items():
         raise_tagged(world, rank, at, text)
-    gone = min(exit.at for rank in raised if (exit := world.exits[rank]) is not None)
+    gone = min(end.at for rank in raised if (end := world.exits[rank]) is not None)
     lose(world, Loss(raised.keys(), gone, _mode(world), seq, max(entered, gone), apart))
 
 

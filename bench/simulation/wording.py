@@ -115,19 +115,21 @@ CHILD_FAILED = f"""{HEAD}  File "/opt/venv/bin/torchrun", line 8, in <module>
     run(args)
   File "{TORCH}/distributed/launcher/api.py", line 269, in launch_agent
     raise ChildFailedError(
-torch.distributed.elastic.multiprocessing.errors.ChildFailedError: 
-"""
-STORE_LOST = f"""{HEAD}  File "{TORCH}/distributed/elastic/rendezvous/c10d_rendezvous_backend.py", line 117, in _call_store
+torch.distributed.elastic.multiprocessing.errors.ChildFailedError:"""
+STORE_LOST = f"""{HEAD}  File "{TORCH}/distributed/elastic/rendezvous/\
+c10d_rendezvous_backend.py", line 117, in _call_store
     return getattr(self._store, store_op)(*args, **kwargs)
            ^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^^
-torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server shutdown or crash?
+torch.distributed.DistNetworkError: Failed to recv, got 0 bytes. Connection was likely closed. \
+Did the remote server shutdown or crash?
 
 The above exception was the direct cause of the following exception:
 
 {HEAD}  File "/opt/venv/bin/torchrun", line 8, in <module>
     sys.exit(main())
              ^^^^^^
-torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: The connection to the C10d store has failed. See inner exception for details."""
+torch.distributed.elastic.rendezvous.api.RendezvousConnectionError: \
+The connection to the C10d store has failed. See inner exception for details."""
 NOISE = f"""{HEAD}  File "/workspace/tinylm/data.py", line 71, in decode
     return json.loads(raw)
   File "/usr/lib/python3.11/json/decoder.py", line 355, in raw_decode

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsers.lineformats import FORMATS_DIR, check_format, load_format, load_formats
-from parsers.prefixes import MAX_LAYERS, Origin, PrefixRules, PrefixStripper, looks_labelled
+from parsers.prefixes import MAX_LAYERS, Origin, PrefixStripper, looks_labelled
+from parsers.prefixrules import PrefixRules
 from parsers.records import Known, Role
 from parsers.timestamps import StampContext
 

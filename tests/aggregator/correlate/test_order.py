@@ -59,7 +59,6 @@ def test_ranks_that_failed_of_one_cause_under_the_same_stamp_are_all_named(judge
     assert brief(verdict) == identified((0, 1, 2), "cuda_oom")
 
 
-@pytest.mark.xfail(strict=True, reason="stamps to the millisecond order faults of one cause that are one event")
 def test_ranks_that_failed_of_one_cause_at_once_are_all_named(judge):
     verdict = judge(job(*((9 + rank / 100, rank, OOM) for rank in range(3))))
     assert brief(verdict) == identified((0, 1, 2), "cuda_oom")
