@@ -31,8 +31,10 @@ from aggregator.verdict import (
     Outcome,
     Status,
 )
-from parsers.records import Role, Signal
+from parsers.records import Role, Signal, StampQuality
 
+_HUNG_NS = 60 * NS
+"""So long before the end of a job its ranks' time-outs cannot be what its end brought about."""
 _FAULT_TIERS = (Tier.FAULT, Tier.CRASH)
 
 
@@ -81,6 +83,9 @@ def _decide(
     lost = drop_late(faults, stories, clocks)
     external = _acting_external(externals, faults, leads)
     if external is not None:
+        hung = None if faults else _hung_before(external, evidence, signals, stories, homeless, table)
+        if hung is not None:
+            return hung
         decision = Decision(Status.IDENTIFIED, [], lost, basis=Basis.OUTSIDE, external=external)
         decision.lost.extend((lead, "it failed after the job was being stopped") for lead in faults)
         return decision
@@ -94,19 +99,45 @@ def _decide(
         return Decision(Status.IDENTIFIED, [], lost, basis=Basis.NODE, external=lost_node)
     if faults:
         return _decide_faults(faults, lost, stories, exits, clocks)
-    dumps = evidence.dumps
-    live = {id(s) for story in stories.values() for s in story.faults} | {id(s) for s in homeless}
-    current = [s for s in signals if s.role not in FAULTS or id(s) in live]
-    suspects = find_suspects(stories, current, dumps, table)
-    hangs = hang_leads(suspects, stories)
+    hangs = _hang_leads(evidence, signals, stories, homeless, table)
     waiting = any(story.symptoms or story.eithers for story in stories.values()) or any(
         s.role is Role.SYMPTOM for s in homeless
     )
-    if hangs and (waiting or dumps):
+    if hangs and (waiting or evidence.dumps):
         decision = hang_decision(hangs)
         decision.lost.extend(lost)
         return decision
     return _decide_weak(leads, lost, stories, homeless, table, clocks)
+
+
+def _hang_leads(
+    evidence: JobEvidence, signals: Sequence[Signal], stories: Mapping[int, Story], homeless: Sequence[Signal],
+    table: Identity,
+) -> list[Lead]:  # fmt: skip
+    live = {id(s) for story in stories.values() for s in story.faults} | {id(s) for s in homeless}
+    current = [s for s in signals if s.role not in FAULTS or id(s) in live]
+    return hang_leads(find_suspects(stories, current, evidence.dumps, table), stories)
+
+
+def _hung_before(
+    external: Signal, evidence: JobEvidence, signals: Sequence[Signal], stories: Mapping[int, Story],
+    homeless: Sequence[Signal], table: Identity,
+) -> Decision | None:  # fmt: skip
+    """The hang that the job was already in when it was ended from outside, if its logs name a rank for it."""
+    when = external_ns(external)
+    waited = [
+        s.ns for story in stories.values() for s in story.symptoms
+        if s.kind == "collective_timeout" and s.ns is not None and s.quality is StampQuality.OWN
+    ]  # fmt: skip
+    if when is None or not waited or min(waited) > when - _HUNG_NS:
+        return None
+    leads = _hang_leads(evidence, signals, stories, homeless, table)
+    decision = hang_decision(leads) if leads else None
+    if decision is None or decision.status is not Status.IDENTIFIED:
+        return None
+    minutes = (when - min(waited)) / (60 * NS)
+    decision.reasons.append(f"ranks had waited in vain for {minutes:.0f} min when the job was ended from outside")
+    return decision
 
 
 def _decide_faults(
@@ -252,7 +283,8 @@ def _explain_aborts(leads: Sequence[Lead], homeless: Sequence[Signal]) -> None:
         if lead.tier is Tier.CRASH and lead.signal is None and lead.kind == "abort":
             near = [s for s in reasons if s.host is None or not lead.hosts or same_host(s.host, lead.hosts[0])]
             if near:
-                lead.tier, lead.signal = Tier.EITHER, most_specific(near)
+                telling = [s for s in near if s.kind not in {None, "abort"}]
+                lead.tier, lead.signal = Tier.EITHER, most_specific(telling or near)
                 lead.kind = lead.signal.kind or "abort"
 
 

@@ -21,6 +21,8 @@ UNKNOWN_NS = 60 * NS
 that keep time at all are off."""
 _LEAST_NS = NS // 20
 _ZONE_NS = 1800 * NS
+_MOST_ZONES = 52
+"""Between the first time zone and the last, in half hours."""
 _EVENTS = 3
 
 Event = tuple[str, str]
@@ -49,6 +51,18 @@ class ClockModel:
             return 0
         left, right = self.hosts.get(one), self.hosts.get(other)
         return UNKNOWN_NS if left is None or right is None else left.epsilon_ns + right.epsilon_ns
+
+    def precedes(self, one_ns: int, one: str | None, other_ns: int, other: str | None, margin_ns: int = 0) -> bool:
+        """Whether a stamp of one host is certainly the earlier, by `margin_ns` at least.
+
+        Of hosts whose clocks nothing ties together one may run in another time zone.
+        """
+        gap = self.common(other_ns, other) - self.common(one_ns, one) - margin_ns
+        slack = self.slack_ns(one, other)
+        if gap < slack:
+            return False
+        zones = round(gap / _ZONE_NS)
+        return slack < UNKNOWN_NS or not (0 < zones <= _MOST_ZONES and abs(gap - zones * _ZONE_NS) <= UNKNOWN_NS)
 
     def common(self, ns: int, host: str | None) -> int:
         """A host's stamp in the reference's time."""

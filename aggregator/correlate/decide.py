@@ -54,8 +54,7 @@ def before(one: Lead, other: Lead, clocks: ClockModel) -> bool:
     """Whether `one` certainly happened before `other`, given what is known of the clocks."""
     if one.hi is None or other.lo is None:
         return False
-    mine, theirs = host_of(one), host_of(other)
-    return clocks.common(one.hi, mine) + clocks.slack_ns(mine, theirs) <= clocks.common(other.lo, theirs)
+    return clocks.precedes(one.hi, host_of(one), other.lo, host_of(other))
 
 
 def host_of(lead: Lead) -> str | None:
@@ -74,12 +73,12 @@ def drop_late(leads: list[Lead], stories: Mapping[int, Story], clocks: ClockMode
         for rank, story in stories.items():
             if rank in lead.ranks:
                 continue
-            slack = _LATE_NS + clocks.slack_ns(story.host, host_of(lead))
             for symptom in story.symptoms:
                 if symptom.ns is None or symptom.quality is not StampQuality.OWN:
                     continue
                 when = clocks.common(symptom.ns, story.host)
-                if when + slack < begun and (first is None or when < first[0]):
+                late_for = clocks.precedes(symptom.ns, story.host, lead.lo, host_of(lead), _LATE_NS)
+                if late_for and (first is None or when < first[0]):
                     first = (when, rank)
         if first is not None:
             seconds = (begun - first[0]) / NS

@@ -56,7 +56,7 @@ def lose_nccl(world: World, rank: int, at: float, seq: int, hosts: list[int]) ->
 def _prefix(world: World, wait: Wait, rank: int) -> str:
     inside = rank if wait.group_rank is None else wait.group_rank
     if world.setting.stamps is Stamps.NONE:
-        return f"[PG {wait.group} Rank {inside}]"
+        return f"[PG {wait.guid.split('(')[0]} Rank {inside}]"
     return f"[PG ID {wait.group} PG GUID {wait.guid} Rank {inside}]"
 
 
