@@ -1,37 +1,100 @@
-"""Joins facts that a report spreads over lines: a pod's description, a launcher's closing block."""
+"""Joins facts that a report spreads over lines: a pod's description, a launcher's closing block, a rank's section."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
-from parsers.records import Role, Signal, Stamp, StampQuality
+from parsers.records import Known, Role, Signal, Stamp, StampQuality
 
 _BLOCK_FAMILIES = ("mpi.", "hvd.", "hydra.")
 _BLOCK_LINES = 8
-"""Lines of one closing block are no further apart."""
+"""Lines of one closing block, or of one container's state, are no further apart."""
 _NS = 1_000_000_000
 _FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
+_SECTIONS = frozenset({"composer.block", "section.head"})
+_SECTION_RANKS = 2
+"""Sections of so many ranks make a file one that others were put into: one alone may be a program's own heading."""
+_DEEPER = (2, 4)
+"""How much deeper than `kind` the keys of `metadata` stand, in YAML and in JSON of kubectl."""
+
+
+@dataclass(slots=True)
+class _Pod:
+    """The pod that a report of Kubernetes is at."""
+
+    name: str | None = None
+    awaited: int | None = None
+    """Columns that `kind: Pod` is indented, until the pod's name has been read."""
+    ended: tuple[Stamp, int] | None = None
+    """When its last container ended, and the line that says so."""
 
 
 def join_sections(signals: Iterable[Signal]) -> list[Signal]:
     """Signals with the facts of their section filled in; lines that only completed another are dropped."""
     kept: list[Signal] = []
-    pod: str | None = None
+    pod = _Pod()
     source = -1
     for signal in signals:
         if signal.source != source:
-            source, pod = signal.source, None
-        if signal.signature == "k8s.pod":
-            pod = signal.fields.get("pod")
-        elif signal.signature.startswith("k8s.") and pod is not None:
-            signal.fields.setdefault("pod", pod)
-            if signal.signature == "k8s.container_time":
-                _finished(signal, kept, pod)
+            source, pod = signal.source, _Pod()
+        if signal.signature.startswith("k8s."):
+            if not _described(signal, kept, pod):
+                continue
         elif _completes(signal, kept):
             continue
         kept.append(signal)
+    _own_sections(kept)
     return kept
+
+
+def _described(signal: Signal, kept: list[Signal], pod: _Pod) -> bool:
+    """Give a line of a pod's description its pod; tells whether the line is worth keeping."""
+    if signal.signature == "k8s.object":
+        pod.name, pod.awaited, pod.ended = None, _indent(signal), None
+        return False
+    if signal.signature == "k8s.object_name":
+        if pod.awaited is None or _indent(signal) - pod.awaited not in _DEEPER:
+            return False
+        signal.signature, signal.fields["pod"] = "k8s.pod", signal.fields.pop("name")
+    if signal.signature == "k8s.pod":
+        pod.name, pod.awaited, pod.ended = signal.fields.get("pod"), None, None
+    elif pod.name is not None:
+        signal.fields.setdefault("pod", pod.name)
+        if signal.signature == "k8s.container_time":
+            _finished(signal, kept, pod)
+        elif signal.role is Role.EXIT and pod.ended is not None and signal.line - pod.ended[1] <= _BLOCK_LINES:
+            signal.stamp, signal.quality = pod.ended[0], StampQuality.OWN
+    return True
+
+
+def _indent(signal: Signal) -> int:
+    """Columns before a line's first word; a list's dash counts as blank."""
+    return len(signal.text) - len(signal.text.lstrip(" -"))
+
+
+def _own_sections(signals: Sequence[Signal]) -> None:
+    """What stands in a rank's section of a file is that rank's, unless it says otherwise itself."""
+    heads: dict[int, set[str]] = defaultdict(set)
+    for signal in signals:
+        if signal.signature in _SECTIONS and (rank := _section_rank(signal)) is not None:
+            heads[signal.source].add(rank)
+    current: tuple[int, str] | None = None
+    for signal in signals:
+        if signal.signature in _SECTIONS and len(heads[signal.source]) >= _SECTION_RANKS:
+            rank = _section_rank(signal)
+            closes = "end " in signal.text.lower()
+            current = None if rank is None or closes else (signal.source, rank)
+        elif (
+            current is not None and current[0] == signal.source and signal.rank is None and signal.role is not Role.EXIT
+        ):
+            signal.rank, signal.rank_how = int(current[1]), Known.TAG
+
+
+def _section_rank(signal: Signal) -> str | None:
+    return signal.fields.get("rank") or signal.fields.get("banner_rank")
 
 
 def drop_echoes(signals: Iterable[Signal]) -> list[Signal]:
@@ -60,8 +123,8 @@ def _print_of(signal: Signal) -> tuple[str, str]:
     return signal.signature, signal.text.split("] ")[-1].strip()
 
 
-def _finished(signal: Signal, kept: list[Signal], pod: str) -> None:
-    """When a container ended, given to the lines that say how."""
+def _finished(signal: Signal, kept: list[Signal], pod: _Pod) -> None:
+    """When a container ended, given to the lines that say how: `describe` has them above, YAML on both sides."""
     text = signal.fields.get("finished")
     stamp = signal.stamp if signal.quality is StampQuality.OWN else None
     if text:
@@ -70,10 +133,13 @@ def _finished(signal: Signal, kept: list[Signal], pod: str) -> None:
         except ValueError:
             return
         stamp = Stamp(int(moment.timestamp()) * _NS, zoned=True)
+    if stamp is None:
+        return
+    pod.ended = (stamp, signal.line)
     for other in reversed(kept):
-        if other.source != signal.source or other.fields.get("pod") != pod:
+        if other.source != signal.source or other.fields.get("pod") != pod.name:
             break
-        if other.role is Role.EXIT and stamp is not None:
+        if other.role is Role.EXIT:
             other.stamp, other.quality = stamp, StampQuality.OWN
 
 
