@@ -20,6 +20,8 @@ LOOK_ABOVE = 4 << 10
 """Bytes above a fault that are parsed with it."""
 LOOK_BELOW = 4 << 10
 """Bytes below a line that may be looked at; whoever calls has them at hand."""
+_ENDS = ((64 << 10, 4 << 10, 256 << 10), (256 << 10, 8 << 10, 768 << 10))
+"""Head and tail of a file that are parsed line by line: at most, at least, and of all files of a job together."""
 _REPEATS = 48
 """How many hits of one keyword set behind one line head are parsed; the rest are counted."""
 _ALIKE = 4
@@ -38,6 +40,12 @@ _CLOCK = re.compile(rb"\d\d:\d\d:\d\d[\d.,]*|\d{1,12}\.\d{3,9}")
 _MAX_BAR = 1024
 _DIGITS = re.compile(rb"[0-9]+")
 _HEAD = TRACEBACK_HEAD.encode()
+
+
+def end_sizes(files: int) -> tuple[int, int]:
+    """Bytes of head and tail that are parsed line by line where a job has so many files."""
+    (head, tail) = (max(least, min(most, every // max(files, 1))) for most, least, every in _ENDS)
+    return head, tail
 
 
 def shortened(raw: bytes) -> bytes:

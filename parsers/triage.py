@@ -16,14 +16,13 @@ from parsers.feeds import count_feeds
 from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import Message
 from parsers.multiline import Block, BlockAssembler, Place
+from parsers.pieces import Pieces
 from parsers.prefixes import Origin, PrefixStripper, hosts_in_front, looks_labelled
 from parsers.records import Role, Signal, Source, Stamp, StampQuality
 from parsers.scan import Activity, Scan, StreamKey
-from parsers.skim import MAX_LINE, Repeats, context_start, long_lines, shortened, visible
+from parsers.skim import MAX_LINE, Repeats, context_start, end_sizes, long_lines, shortened, visible
 from parsers.timestamps import StampContext, read_stamp
 
-_ENDS = ((64 << 10, 4 << 10, 256 << 10), (256 << 10, 8 << 10, 768 << 10))
-"""Head and tail of a file that are parsed line by line: at most, at least, and of all files of a job together."""
 _LABEL_SAMPLE = 32 << 10
 _BELOW = 8
 """Lines parsed below a fault without a time of its own, to find one that bounds it."""
@@ -33,12 +32,6 @@ _KEPT_TAGS = {name: f"tag_{name}" for name in ("task", "pod", "actor", "ip", "gp
 _MARKS = 12
 _MESSAGE_LINES = 4
 """An exception's message goes on for so many lines."""
-
-
-def end_sizes(files: int) -> tuple[int, int]:
-    """Bytes of head and tail that are parsed line by line where a job has so many files."""
-    (head, tail) = (max(least, min(most, every // max(files, 1))) for most, least, every in _ENDS)
-    return head, tail
 
 
 class LogTriage:
@@ -61,6 +54,7 @@ class LogTriage:
         self._context = context if context is not None else StampContext(source.reference_ns)
         self._stripper: PrefixStripper | None = None
         self._assembler = BlockAssembler(lambda key: self._last_stamp.get(cast("StreamKey", key)) or self._file_stamp)
+        self._pieces = Pieces()
         self._pending = b""
         self._scanned = 0
         self._dropped = 0
@@ -105,6 +99,8 @@ class LogTriage:
         self.scan.counts.long_lines += long_lines(data, self._scanned, len(data))
         self._lines(data, 0, len(data))
         self.scan.counts.lines = self._line - 1
+        for line in self._pieces.rest():
+            self._segment(*line)
         self._close_blocks()
         for marks in self._marks.values():
             self.scan.signals.extend(marks)
@@ -243,6 +239,10 @@ class LogTriage:
     def _segment(self, text: str, place: Place) -> None:
         assert self._stripper is not None  # set before the first line is read
         origin = self._stripper.strip(text)
+        if self._pieces.concern(origin):
+            for line in self._pieces.add(origin, text, place):
+                self._segment(*line)
+            return
         key = self._key(origin)
         # Blocks that this line ends came before it: they are filed before its stamp is taken up.
         taken, ended = self._assembler.feed(key, origin, place)

@@ -81,7 +81,7 @@ def _decide(
     add_exits(leads, stories)
     faults = [lead for lead in leads if lead.tier in _FAULT_TIERS]
     lost = drop_late(faults, stories, clocks)
-    external = _acting_external(externals, faults, leads)
+    external = _acting_external(externals, faults, exits)
     if external is not None:
         hung = None if faults else _hung_before(external, evidence, signals, stories, homeless, table)
         if hung is not None:
@@ -301,10 +301,10 @@ def _merge(leads: list[Lead]) -> list[Lead]:
             merged[lead.ranks] = lead
     named = list(merged.values())
     covered = {lead.kind for lead in named if lead.tier in _FAULT_TIERS}
-    return [*named, *(lead for lead in rest if lead.kind not in covered)]
+    return [*named, *(lead for lead in rest if lead.kind not in covered or lead.proven)]
 
 
-def _acting_external(externals: Sequence[Signal], faults: Sequence[Lead], leads: Sequence[Lead]) -> Signal | None:
+def _acting_external(externals: Sequence[Signal], faults: Sequence[Lead], exits: Sequence[Exit]) -> Signal | None:
     """The scheduler's or user's act that ended the job, if nothing had failed before it."""
     acts = [s for s in externals if s.kind in {"time_limit", "preempted", "cancelled"}]
     if not acts:
@@ -313,13 +313,9 @@ def _acting_external(externals: Sequence[Signal], faults: Sequence[Lead], leads:
     acts.sort(key=lambda s: (order.get(s.kind or "", 3), external_ns(s) is None, external_ns(s) or 0))
     act = acts[0]
     if act.kind == "cancelled":
-        ended = [
-            lead
-            for lead in leads
-            if lead.tier in {Tier.ERROR_EXIT, Tier.KILLED}
-            and lead.exit is not None
-            and not _after_act(lead.exit.report, act)
-        ]
+        ended = any(
+            item.ending not in {Ending.CLEAN, Ending.STOPPED} and not _after_act(item.report, act) for item in exits
+        )
         if ended or any(s.kind == "node_failure" for s in externals):
             return None
     for lead in faults:

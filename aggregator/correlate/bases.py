@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from aggregator.correlate.evidence import JobEvidence, ints, number
@@ -46,7 +46,7 @@ def learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) -
         if count * 2 > sum(counter.values()):
             table.base_of_scope[scope] = base
     table.local_size = max(locals_seen) + 1 if locals_seen else None
-    _single_node_base(evidence, table, locals_seen)
+    _single_node_base(evidence, signals, table, locals_seen)
 
 
 def _rendezvous_tables(evidence: JobEvidence, signals: list[Signal]) -> Iterator[tuple[Scope, int, tuple[int, ...]]]:
@@ -61,12 +61,13 @@ def _rendezvous_tables(evidence: JobEvidence, signals: list[Signal]) -> Iterator
             yield scope_of(evidence.source(signal)), listed[0] - known[0], known
 
 
-def _single_node_base(evidence: JobEvidence, table: Identity, locals_seen: set[int]) -> None:
+def _single_node_base(evidence: JobEvidence, signals: Sequence[Signal], table: Identity, locals_seen: set[int]) -> None:
     """With one node only, local ranks are global ranks."""
     nodes = {source.host for source in evidence.sources if source.local_rank is not None}
     if len(nodes - {None}) > 1:
         return
     known = set(table.pid_of_rank) | set(table.host_of_rank)
+    known |= {signal.rank for signal in signals if signal.rank is not None}
     if (
         not locals_seen
         or any(base != 0 for base in table.base_of_scope.values())

@@ -8,6 +8,7 @@ from aggregator.correlate import narrate
 from aggregator.correlate.attempt import judge_attempt
 from aggregator.correlate.clocks import estimate
 from aggregator.correlate.evidence import NS, JobEvidence, number
+from aggregator.correlate.hardware import find_broken_link_ends
 from aggregator.correlate.identity import Identity
 from aggregator.correlate.leads import (
     Tier,
@@ -32,6 +33,7 @@ def judge(evidence: JobEvidence) -> Verdict:
     """The verdict on a job."""
     signals = join_sections(evidence.signals())
     table = build_identity(evidence, signals)
+    find_broken_link_ends(signals)
     signals = drop_echoes(signals)
     attempts = _split_attempts(evidence, signals)
     judged = [(index, judge_attempt(evidence, part, table)) for index, part in attempts]

@@ -11,7 +11,7 @@ from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.hangs import Suspect
 from aggregator.correlate.identity import Identity, rank_in_path, same_host
 from aggregator.correlate.phases import location
-from aggregator.correlate.stories import Story
+from aggregator.correlate.stories import Story, written_in
 from parsers.records import Known, Role, Signal, SourceKind, StampQuality
 
 
@@ -74,6 +74,8 @@ class Lead:
 
 _MAY_REPEAT = 2
 """One process may print its error so many times: by its logger, and as it ends."""
+_FABRIC = ("nvidia.sxid", "nvidia.fabric")
+"""Faults of the switches between all GPUs of a node."""
 _HARDWARE = frozenset({"gpu_ecc", "gpu_lost", "nvlink_error"})
 
 # Which of several faults of one rank names the failure: proof by kernel or scheduler first, then what says most.
@@ -270,7 +272,7 @@ def _cluster_lead(
 ) -> Lead:
     """The ranks that launchers say ended badly without a word of their own are those that said this."""
     host = signals[0].host or evidence.source(signals[0]).host
-    if host and signals[0].kind == "nvlink_error" and evidence.source(signals[0]).kind is SourceKind.KERNEL:
+    if host and signals[0].kind == "nvlink_error" and signals[0].signature.startswith(_FABRIC):
         lead = _homeless_lead(signals, tuple(table.ranks_on(host)), stories)
         lead.attributed = "a fault of the node's switch fabric strikes all its GPUs"
         lead.hosts = (host,)
@@ -314,7 +316,7 @@ def _cluster_lead(
 
 def _writers(signals: Sequence[Signal], stories: Mapping[int, Story]) -> tuple[int, ...]:
     """The ranks whose words are in the one file that holds the signals, if none of them told an error elsewhere."""
-    sources = {signal.source for signal in signals}
+    sources = {written_in(signal) for signal in signals}
     if len(sources) != 1:
         return ()
     found = tuple(story.rank for story in stories.values() if sources & story.sources)

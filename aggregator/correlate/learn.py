@@ -60,11 +60,22 @@ def _trust_files(evidence: JobEvidence, table: Identity) -> None:
     for source in evidence.sources:
         if source.rank is not None and source.kind == "log":
             folders[source.rank].add(source.path.rpartition("/")[0])
+    agents = _agents(evidence)
     for source in evidence.sources:
-        if source.rank is not None:
+        if source.rank is not None and source.index not in agents:
             rank = _file_rank(source, source.rank, tagged[source.index], shared=len(folders[source.rank]) > 1)
             if rank is not None:
                 table.rank_of_source[source.index] = rank
+
+
+def _agents(evidence: JobEvidence) -> set[int]:
+    """Sources in which a launcher tells of several workers: a node's log, whatever number its name holds."""
+    told: dict[int, set[str]] = defaultdict(set)
+    for scan in evidence.scans:
+        for signal in scan.signals:
+            if signal.signature in {"te.closing", "te.failed"} and "pid" in signal.fields:
+                told[scan.source.index].add(signal.fields["pid"])
+    return {index for index, pids in told.items() if len(pids) > 1}
 
 
 def _file_rank(source: Source, named: int, inside: Counter[int], *, shared: bool) -> int | None:
@@ -192,6 +203,8 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
 
 def _learn_line(signal: Signal, source: Source, table: Identity) -> None:
     fields, rank = signal.fields, signal.rank
+    if "told_rank" in fields:
+        rank = number(fields["told_rank"])
     address, place = fields.get("ip"), signal.host or source.host
     if address and place and signal.role is Role.IDENTITY:
         table.host_of_ip.setdefault(address, place)
@@ -281,7 +294,7 @@ def host_named(signal: Signal, source: Source, table: Identity) -> str | None:
     address = address or fields.get("tag_ip")
     return (
         fields.get("host") or fields.get("box_host") or signal.host
-        or (table.host_of_ip.get(address, address) if address else None) or source.host
+        or (table.host_of_ip.get(address, address) if address else None) or source.host or fields.get("tag_pod")
     )  # fmt: skip
 
 

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from email.utils import parsedate_to_datetime
 
+from aggregator.correlate.evidence import number
 from parsers.records import Known, Role, Signal, Stamp, StampQuality
 
 _BLOCK_FAMILIES = ("mpi.", "hvd.", "hydra.")
@@ -14,7 +16,9 @@ _BLOCK_LINES = 8
 """Lines of one closing block, or of one container's state, are no further apart."""
 _NS = 1_000_000_000
 _FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
-_SECTIONS = frozenset({"composer.block", "section.head"})
+_LAUNCHERS_OWN = frozenset({"composer.block"})
+_SECTIONS = _LAUNCHERS_OWN | {"section.head"}
+_CLOSES = re.compile(r"[-=#*] ?end ", re.IGNORECASE)
 _SECTION_RANKS = 2
 """Sections of so many ranks make a file one that others were put into: one alone may be a program's own heading."""
 _DEEPER = (2, 4)
@@ -77,24 +81,27 @@ def _indent(signal: Signal) -> int:
 
 def _own_sections(signals: Sequence[Signal]) -> None:
     """What stands in a rank's section of a file is that rank's, unless it says otherwise itself."""
-    heads: dict[int, set[str]] = defaultdict(set)
+    heads: dict[int, set[int]] = defaultdict(set)
     for signal in signals:
         if signal.signature in _SECTIONS and (rank := _section_rank(signal)) is not None:
             heads[signal.source].add(rank)
-    current: tuple[int, str] | None = None
+    current: tuple[int, int] | None = None
     for signal in signals:
-        if signal.signature in _SECTIONS and len(heads[signal.source]) >= _SECTION_RANKS:
+        if signal.signature in _SECTIONS:
             rank = _section_rank(signal)
-            closes = "end " in signal.text.lower()
-            current = None if rank is None or closes else (signal.source, rank)
-        elif (
-            current is not None and current[0] == signal.source and signal.rank is None and signal.role is not Role.EXIT
-        ):
-            signal.rank, signal.rank_how = int(current[1]), Known.TAG
+            sure = signal.signature in _LAUNCHERS_OWN or len(heads[signal.source]) >= _SECTION_RANKS
+            closes = _CLOSES.search(signal.text) is not None
+            current = None if rank is None or closes or not sure else (signal.source, rank)
+        elif current is not None and current[0] == signal.source and _takes(signal):
+            signal.rank, signal.rank_how = current[1], Known.TAG
 
 
-def _section_rank(signal: Signal) -> str | None:
-    return signal.fields.get("rank") or signal.fields.get("banner_rank")
+def _takes(signal: Signal) -> bool:
+    return signal.rank is None and signal.role is not Role.EXIT
+
+
+def _section_rank(signal: Signal) -> int | None:
+    return number(signal.fields.get("rank") or signal.fields.get("banner_rank"))
 
 
 def drop_echoes(signals: Iterable[Signal]) -> list[Signal]:

@@ -36,8 +36,8 @@ class Story:
     last_place: tuple[int, int] | None = None
     """Source index and line of the last line seen."""
     lines: int = 0
-    sources: set[int] = field(default_factory=set)
-    """Files that hold words of its own."""
+    sources: set[tuple[int, str]] = field(default_factory=set)
+    """Files, and the pods in them, that hold words of its own."""
 
     @property
     def faults(self) -> list[Signal]:
@@ -64,6 +64,11 @@ def in_order(signals: Iterable[Signal]) -> list[Signal]:
     return sorted(signals, key=lambda s: (s.ns if s.ns is not None else 1 << 63, s.source, s.offset))
 
 
+def written_in(signal: Signal) -> tuple[int, str]:
+    """The file of a signal, and the pod where one file holds several."""
+    return signal.source, signal.fields.get("tag_pod", "")
+
+
 def build_stories(
     evidence: JobEvidence, signals: list[Signal], exits: list[Exit], table: Identity
 ) -> tuple[dict[int, Story], list[Signal]]:
@@ -73,7 +78,7 @@ def build_stories(
     homeless: list[Signal] = []
     for signal in signals:
         if signal.rank in stories and signal.role in {Role.IDENTITY, Role.PROGRESS, Role.PHASE}:
-            stories[signal.rank].sources.add(signal.source)
+            stories[signal.rank].sources.add(written_in(signal))
         if signal.role in {Role.EXIT, Role.EXTERNAL, Role.IDENTITY, Role.CONTEXT, Role.STATE}:
             continue
         if signal.rank is None or (table.world_size is not None and signal.rank >= table.world_size):

@@ -28,11 +28,11 @@ def begin(world: World, last: int) -> None:
             tag=False,
         )
         opening = f"initialised process group: rank {rank} of {size} on {host} pid {world.pids[rank]}"
-        world.say(rank, first + world.lag(), opening)
+        world.say(rank, first + world.lag(rank), opening)
     for step in range(1, last + 1):
         at, mean = world.taus[step], 5.4 - 0.2 * step
         for rank in world.ranks:
-            world.say(rank, at + world.lag(), f"step {step}/{total} loss {mean + world.rng.uniform(-0.1, 0.1):.4f}")
+            world.say(rank, at + world.lag(rank), f"step {step}/{total} loss {mean + world.rng.uniform(-0.1, 0.1):.4f}")
 
 
 def _fault(world: World) -> tuple[int, float, float, int]:
@@ -184,7 +184,7 @@ def completed(world: World) -> Truth:
     begin(world, steps)
     end = world.taus[steps] + 0.05
     for rank in world.ranks:
-        world.say(rank, end + world.lag(), f"training finished after {steps} steps")
+        world.say(rank, end + world.lag(rank), f"training finished after {steps} steps")
         world.exits[rank] = Exit(end + 1, 0)
     return Truth(frozenset({"completed"}), at=end)
 

@@ -96,6 +96,8 @@ class World:
     offsets: list[float] = field(init=False)
     """What each host's clock showed too much at the start, s."""
     rates: list[float] = field(init=False)
+    late: list[float] = field(init=False)
+    """How much later than others a host always writes, s: no log can tell it from its clock."""
     taus: list[float] = field(init=False)
     """When each step's last collective ended; the first is the end of initialisation."""
     rank_lines: list[list[Line]] = field(init=False)
@@ -123,6 +125,7 @@ class World:
         self.hosts = [f"{prefix}{number + 1:04d}" for number in range(count)]
         self.offsets = [rng.uniform(-setting.skew, setting.skew) for _ in self.hosts]
         self.rates = [rng.uniform(-setting.drift, setting.drift) * 1e-6 for _ in self.hosts]
+        self.late = [rng.uniform(0, 0.015) for _ in self.hosts]
         self.uptimes = [rng.randrange(10**9) for _ in self.hosts]
         self.rank_lines = [[] for _ in range(setting.ranks)]
         self.exits = [None] * setting.ranks
@@ -149,10 +152,10 @@ class World:
         """What a host's clock shows, seconds since the epoch."""
         return START + at + self.offsets[host] + self.rates[host] * at
 
-    def lag(self) -> float:
-        """How late a line is written after what it tells."""
-        late = self.rng.random()
-        return self.rng.expovariate(250.0) + (self.rng.uniform(0, 0.2) if late < 0.05 else 0.0)
+    def lag(self, rank: int) -> float:
+        """How late a rank's line is written after what it tells."""
+        slow = self.rng.uniform(0, 0.2) if self.rng.random() < 0.05 else 0.0
+        return self.late[self.host_of(rank)] + self.rng.expovariate(250.0) + slow
 
     def clock(self, host: int, at: float, form: str) -> str:
         """A host's clock as text: `iso` (ms), `day` (whole s), `c10`, `torch` (both without year), `box`."""

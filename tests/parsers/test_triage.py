@@ -13,8 +13,9 @@ from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import load_formats
 from parsers.literals import PackedFinder, line_finder
 from parsers.records import Role, Source, SourceKind, StampQuality
+from parsers.skim import end_sizes
 from parsers.timestamps import StampContext, read_stamp
-from parsers.triage import LogTriage, StreamKey, end_sizes
+from parsers.triage import LogTriage, StreamKey
 
 SOURCE = Source(0, "job.log", None, SourceKind.LOG)
 MANY_FILES = 10_000
