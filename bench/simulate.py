@@ -29,7 +29,11 @@ def run(scenario: str, setting: Setting, folder: Path, *, shuffle: bool = False)
     files = [str(path) for path in layouts.write(world, folder)]
     world.rng.shuffle(files)
     started = time.perf_counter()
-    verdict = postmortem(files if shuffle else [str(folder)])
+    try:
+        verdict = postmortem(files if shuffle else [str(folder)])
+    except Exception as error:  # noqa: BLE001 - a crash is one of the results
+        told = f"{type(error).__name__}: {error}"
+        return Result(scenario, world, truth, Grade.CRASH, False, False, ClockCheck(), 0.0, None, str(folder), told)
     seconds = time.perf_counter() - started
     failure = verdict.first_failure
     kind = (failure.kind if failure else None) in (truth.kinds or {None})

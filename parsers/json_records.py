@@ -1,4 +1,4 @@
-"""Reads JSON log records: docker's json-file, fluentd's, and those of common JSON formatters and loguru.
+"""Reads JSON log records: docker's json-file, fluentd's, journald's, and those of common JSON formatters and loguru.
 
 Keys vary with the formatter; the names below are those in use. A dictionary of metrics, or torchrun's `error.json`, is
 not a record.
@@ -10,6 +10,8 @@ import json
 from typing import Final
 
 _MAX_LENGTH: Final = 1 << 20
+_MICROS: Final = 6
+_OCTET: Final = 0xFF
 _KEYS: Final = {
     "ts": ("time", "timestamp", "@timestamp", "ts", "asctime", "datetime"),
     "level": ("level", "levelname", "severity", "log.level", "lvl"),
@@ -24,6 +26,13 @@ _KEYS: Final = {
 _BODY: Final = ("message", "msg", "event", "text", "log")
 _TRACE: Final = ("exc_info", "exception", "traceback", "stack_trace", "stacktrace", "exc_text", "stack")
 _PROGRESS: Final = ("epoch", "step", "global_step", "iteration", "iter", "batch")
+_JOURNAL_TIMES: Final = ("_SOURCE_REALTIME_TIMESTAMP", "__REALTIME_TIMESTAMP")
+"""Microseconds since 1970: when the line was written, and when it was received."""
+_LAUNCHERS: Final = frozenset(
+    {"torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "prterun", "srun", "composer"}
+    | {"colossalai", "bash", "sh", "conda", "dockerd", "podman"}
+)
+"""Whose lines in a journal are those of the processes they started: the pid beside them is no rank's."""
 _POD: Final = {"pod": "pod_name", "container": "container_name", "host": "host"}
 
 
@@ -61,6 +70,8 @@ def _unwrap(raw: dict[str, object]) -> dict[str, str] | None:
     nested = raw.get("record")
     if isinstance(nested, dict) and isinstance(nested.get("message"), str):  # loguru's serialize=True
         raw = _loguru(nested)
+    if any(key in raw for key in _JOURNAL_TIMES):
+        raw = _journal(raw)
     body = next((text for key in _BODY if isinstance(text := raw.get(key), str)), None)
     if body is None:
         return None
@@ -90,4 +101,20 @@ def _loguru(record: dict[str, object]) -> dict[str, object]:
             flat[name] = part.get(key)
     if isinstance(extra := record.get("extra"), dict):
         flat |= {key: extra[key] for key in ("rank", "global_rank", "local_rank") if key in extra}
+    return flat
+
+
+def _journal(entry: dict[str, object]) -> dict[str, object]:
+    """An entry of `journalctl -o json`: the message is a list of bytes where it holds control characters."""
+    message = entry.get("MESSAGE")
+    if isinstance(message, list):
+        octets = (byte if isinstance(byte, int) and 0 <= byte <= _OCTET else ord("?") for byte in message)
+        message = bytes(octets).decode(errors="replace")
+    ident = entry.get("SYSLOG_IDENTIFIER")
+    flat: dict[str, object] = {"message": message, "host": entry.get("_HOSTNAME"), "logger": ident}
+    flat["pid"] = None if ident in _LAUNCHERS else entry.get("_PID")
+    flat["level"] = entry.get("PRIORITY")
+    micros = next((text for key in _JOURNAL_TIMES if (text := _plain(entry.get(key))) is not None), "")
+    if micros.isdecimal() and len(micros) > _MICROS:
+        flat["time"] = f"{micros[:-_MICROS]}.{micros[-_MICROS:]}"
     return flat

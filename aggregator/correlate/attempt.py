@@ -300,8 +300,11 @@ def _merge(leads: list[Lead]) -> list[Lead]:
         if known is None or lead.tier < known.tier:
             merged[lead.ranks] = lead
     named = list(merged.values())
-    covered = {lead.kind for lead in named if lead.tier in _FAULT_TIERS}
-    return [*named, *(lead for lead in rest if lead.kind not in covered or lead.proven)]
+    covered = {lead.kind: lead for lead in named if lead.tier in _FAULT_TIERS}
+    return [
+        *named,
+        *(lead for lead in rest if lead.kind not in covered or (lead.proven and not covered[lead.kind].proven)),
+    ]
 
 
 def _acting_external(externals: Sequence[Signal], faults: Sequence[Lead], exits: Sequence[Exit]) -> Signal | None:

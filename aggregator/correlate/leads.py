@@ -74,6 +74,8 @@ class Lead:
 
 _MAY_REPEAT = 2
 """One process may print its error so many times: by its logger, and as it ends."""
+_LOST_HOST = ("peer", "failed_host", "rebooted", "host", "nodes")
+"""Fields in which schedulers name the node that they lost; `node` is the one that reports."""
 _FABRIC = ("nvidia.sxid", "nvidia.fabric")
 """Faults of the switches between all GPUs of a node."""
 _HARDWARE = frozenset({"gpu_ecc", "gpu_lost", "nvlink_error"})
@@ -206,7 +208,9 @@ def node_leads(externals: Sequence[Signal], stories: Mapping[int, Story], table:
     for signal in externals:
         if signal.kind != "node_failure":
             continue
-        host = signal.fields.get("peer") or signal.fields.get("host") or signal.fields.get("nodes")
+        host = next((signal.fields[name] for name in _LOST_HOST if name in signal.fields), None)
+        if host is None and signal.signature.startswith("kernel."):
+            host = signal.host  # its own kernel's last words
         if host is None or host in leads:
             continue
         ranks = tuple(table.ranks_on(host))

@@ -15,6 +15,8 @@ from aggregator.verdict import Candidate, Collateral, Evidence, Failure, Status
 from parsers.records import Role, Signal, StampQuality
 
 _MAX_EVIDENCE = 8
+_ONE_HOST = 16
+"""Ranks that a job may have and all be on the one host that its logs name."""
 
 _SAYS = {
     "cuda_oom": "ran out of GPU memory",
@@ -87,7 +89,7 @@ def failure(
     hosts = (
         decision.hosts
         or tuple(dict.fromkeys(s.host for s in lead.support if s.host))
-        or (tuple(known_hosts) if len(known_hosts) == 1 else ())
+        or (tuple(known_hosts) if len(known_hosts) == 1 and len(stories) <= _ONE_HOST else ())
     )
     return Failure(
         status=decision.status, confidence=confidence(decision.basis), basis=decision.basis, kind=lead.kind,

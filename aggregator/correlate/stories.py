@@ -130,11 +130,7 @@ def _forgive(story: Story) -> None:
         for signal in list(shelf):
             later = [mark for mark in story.progress if _after(mark, signal)]
             caught = any(_beside(mark, signal) for mark in told)
-            if (
-                caught
-                or len(later) >= _PROGRESS_AFTER
-                or (later and any(_after(mark, later[-1]) for mark in story.success))
-            ):
+            if caught or len(later) >= _PROGRESS_AFTER or any(_after(mark, signal) for mark in story.success):
                 shelf.remove(signal)
                 story.recovered.append(signal)
 

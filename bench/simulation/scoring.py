@@ -27,6 +27,8 @@ class Grade(StrEnum):
     """Wrong ranks, as ambiguous or with a confidence below `CONFIDENT`."""
     BLAME = "FALSE BLAME"
     """Wrong ranks, identified, with confidence."""
+    CRASH = "crash"
+    """No verdict: the program failed."""
 
 
 def grade(verdict: Verdict, truth: Truth) -> Grade:
@@ -96,12 +98,15 @@ class Result:
     kind: bool
     clocks: ClockCheck
     seconds: float
-    verdict: Verdict
+    verdict: Verdict | None
     folder: str
+    error: str = ""
 
 
 def named(result: Result) -> str:
     """What the verdict said, in a line."""
+    if result.verdict is None:
+        return result.error
     failure = result.verdict.first_failure
     if failure is None:
         return f"{result.verdict.outcome}, nothing failed"
