@@ -10,12 +10,15 @@ from itertools import pairwise
 from parsers.lineformats import Message
 from parsers.multiline import Block, BlockKind, Place
 from parsers.records import ExceptionInfo, Frame, Known, Role, Signal
+from parsers.stacks import Stack, read_stack, show_stack
 from parsers.torch_elastic import parse_traceback
 
 Matcher = Callable[[str], list[tuple[Message, dict[str, str]]]]
 
 PLAIN_EXCEPTION = "py.exception"
 """Signature of an uncaught exception that no message format knows."""
+STACK_DUMP = "py.stack"
+"""Signature of what a process was doing when its stacks were dumped. Its fields are those of `_stack_signals`."""
 
 _LOCAL_KINDS = frozenset(
     {
@@ -61,6 +64,8 @@ def block_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]
         yield from _box_signals(block, match, source)
     elif block.kind is BlockKind.FAULT:
         yield from _fault_signals(block, match, source)
+    elif block.kind is BlockKind.STACK:
+        yield from _stack_signals(block, source)
     else:
         info = parse_traceback(block.lines)
         if info is not None:
@@ -198,6 +203,28 @@ def _fault_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal
                 message.layer, message.phase, fields=fields, exception=info,
             )  # fmt: skip
             return
+
+
+def _stack_signals(block: Block, source: int) -> Iterator[Signal]:
+    """Where the main thread of a dump stands: `stack` (innermost first), `waits`, and whose process it is.
+
+    A DataLoader's worker is its parent's: `pid` is the parent's where that is told, `worker_pid` its own.
+    """
+    stack = read_stack(block.lines, block.lead)
+    if stack is None:
+        return
+    place = block.places[stack.shown]
+    fields = {"stack": show_stack(stack.frames), "waits": str(stack.waits), **_stack_owner(stack)}
+    yield Signal(
+        STACK_DUMP, Role.STATE, source, place.line, place.offset, block.lines[stack.shown][:4096], fields=fields
+    )
+
+
+def _stack_owner(stack: Stack) -> dict[str, str]:
+    told = {"rank": stack.rank, "local_rank": stack.local_rank, "pid": stack.pid}
+    if stack.worker:
+        told |= {"worker": 1, "worker_pid": stack.pid, "pid": stack.parent}
+    return {name: str(value) for name, value in told.items() if value is not None}
 
 
 @dataclass(slots=True)

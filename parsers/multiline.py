@@ -1,4 +1,4 @@
-"""Puts blocks that span lines together: tracebacks, fault-handler dumps, torchelastic's summary box.
+"""Puts blocks that span lines together: tracebacks, dumps of stacks, torchelastic's summary box.
 
 Blocks of different streams may be interleaved line by line; the caller passes a key for the stream of each line (its
 launcher tag). Where lines carry no tag, blocks are told apart by their own grammar as far as that goes.
@@ -12,9 +12,16 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from parsers.prefixes import Origin
+from parsers.stacks import STACK_LITERALS, Fit, begins_stack, fit_stack
 
 TRACEBACK_HEAD = "Traceback (most recent call last):"
-BLOCK_LITERALS = (TRACEBACK_HEAD, "Fatal Python error: ", "Root Cause (first observed failure):", "Failures:")
+BLOCK_LITERALS = (
+    TRACEBACK_HEAD,
+    "Fatal Python error: ",
+    "Root Cause (first observed failure):",
+    "Failures:",
+    *STACK_LITERALS,
+)
 """What a block can begin with."""
 _CHAIN = (
     "During handling of the above exception, another exception occurred:",
@@ -23,6 +30,7 @@ _CHAIN = (
 # torch.utils.data and torch.multiprocessing put a worker's traceback into the message of the one they raise.
 _NESTED = re.compile(r"^(?:Original Traceback|-- Process \d+ terminated with the following error)")
 _EXCEPTION_LINE = re.compile(r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\([\w.]+\))?(?:: |:$|$)")
+_FRAME = re.compile(r'^  File "[^"]{1,400}", line \d{1,9}, in ')
 _FATAL = re.compile(r"(?:^|\s)Fatal Python error: ")
 _DUMP_LINE = re.compile(
     r'^(?:\s*$|Thread 0x|Current thread|  File "|Extension modules:|  <|  \.\.\.|Python runtime state|<no Python)'
@@ -43,6 +51,7 @@ class BlockKind(StrEnum):
     TRACEBACK = "traceback"
     FAULT = "fault"
     BOX = "box"
+    STACK = "stack"
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +95,7 @@ class BlockAssembler:
         self._mark = mark
         self._open: dict[Hashable, list[Block]] = {}
         self._last: dict[Hashable, str] = {}
+        self._spoke: set[Hashable] = set()
 
     @property
     def busy(self) -> bool:
@@ -102,8 +112,7 @@ class BlockAssembler:
         body = origin.body
         if not self._open:
             started = self._start(key, origin, place)
-            if body.strip():
-                self._last[key] = body
+            self._passed(key, body)
             if started is None:
                 return False, []
             started.mark = self._mark(key)
@@ -128,9 +137,14 @@ class BlockAssembler:
                     block.foreign += 1
             ended.extend(block for block in blocks if _given_up(block) and block not in ended)
         self._drop(ended)
+        self._passed(key, body)
+        return taken, ended
+
+    def _passed(self, key: Hashable, body: str) -> None:
         if body.strip():
             self._last[key] = body
-        return taken, ended
+            if body[0] not in " \t":
+                self._spoke.add(key)
 
     def finish(self) -> list[Block]:
         """The file has ended: every open block as it stands."""
@@ -149,7 +163,12 @@ class BlockAssembler:
     def _start(self, key: Hashable, origin: Origin, place: Place) -> Block | None:
         body = origin.body
         if not any(literal in body for literal in BLOCK_LITERALS):
-            return None
+            if key in self._spoke or not _FRAME.match(body):
+                return None
+            # The log begins inside a traceback: `tail`, rotation, a buffer that was too short.
+            block = Block(BlockKind.TRACEBACK, key, place, origin, "")
+            block.add(body, place)
+            return block
         lead = self._last.get(key, "")
         if TRACEBACK_HEAD in body and not body.lstrip().startswith("traceback :"):
             before, _, _ = body.partition(TRACEBACK_HEAD)
@@ -164,6 +183,10 @@ class BlockAssembler:
             block = Block(BlockKind.BOX, key, place, origin, lead)
             block.add(body.strip(), place)
             return block
+        if begins_stack(body, lead):
+            block = Block(BlockKind.STACK, key, place, origin, lead)
+            block.add(body, place)
+            return block
         return None
 
     def _continue(self, stack: list[Block], body: str, origin: Origin, place: Place, ended: list[Block]) -> bool:
@@ -172,6 +195,8 @@ class BlockAssembler:
                 taken, over = _box_takes(block, body, place)
             elif block.kind is BlockKind.FAULT:
                 taken, over = _fault_takes(block, body, place)
+            elif block.kind is BlockKind.STACK:
+                taken, over = _stack_takes(block, body, place)
             else:
                 taken, over = _traceback_takes(block, body, origin, place)
             if over:
@@ -202,6 +227,15 @@ def _fault_takes(block: Block, body: str, place: Place) -> tuple[bool, bool]:
         return True, body.startswith("Extension modules:")
     block.strays += 1
     return False, block.strays > 2  # noqa: PLR2004 - a line of another writer may stand between
+
+
+def _stack_takes(block: Block, body: str, place: Place) -> tuple[bool, bool]:
+    fit = fit_stack(block.lines, body)
+    if fit is Fit.TAKEN:
+        block.add(body, place)
+        return True, False
+    block.strays += 1
+    return False, fit is Fit.OVER or block.strays > 2  # noqa: PLR2004 - as above
 
 
 def _traceback_takes(block: Block, body: str, origin: Origin, place: Place) -> tuple[bool, bool]:

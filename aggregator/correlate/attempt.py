@@ -107,7 +107,7 @@ def _decide(
         decision = hang_decision(hangs)
         decision.lost.extend(lost)
         return decision
-    return _decide_weak(leads, lost, stories, homeless, table, clocks)
+    return _decide_weak(leads, lost, stories, homeless, exits, table, clocks)
 
 
 def _hang_leads(
@@ -165,6 +165,7 @@ def _decide_weak(
     lost: list[tuple[Lead, str]],
     stories: Mapping[int, Story],
     homeless: Sequence[Signal],
+    exits: Sequence[Exit],
     table: Identity,
     clocks: ClockModel,
 ) -> Decision | None:
@@ -201,6 +202,14 @@ def _decide_weak(
             Basis.ONLY_WAITING,
         )
         decision.would_settle.append("flight-recorder dumps of all ranks, or the logs of ranks that are missing here")
+        return decision
+    ends = [item for item in exits if item.ending not in {Ending.CLEAN, Ending.STOPPED}]
+    if ends:
+        lead = Lead((), ends[0].kind, Tier.ERROR_EXIT, ends[0].report, ends[0])
+        decision = Decision(
+            Status.UNDETERMINED, [lead], lost, ["a process ended badly; no line tells whose it was"], Basis.OPEN_END
+        )
+        decision.would_settle.append("the output of every rank, each line with its rank")
         return decision
     return None
 
@@ -300,10 +309,11 @@ def _merge(leads: list[Lead]) -> list[Lead]:
         if known is None or lead.tier < known.tier:
             merged[lead.ranks] = lead
     named = list(merged.values())
-    covered = {lead.kind: lead for lead in named if lead.tier in _FAULT_TIERS}
+    covered = {lead.kind for lead in named if lead.tier in _FAULT_TIERS}
+    # Both ends of a link tell of its errors: what the kernel tells of a third GPU is not covered by them.
     return [
         *named,
-        *(lead for lead in rest if lead.kind not in covered or (lead.proven and not covered[lead.kind].proven)),
+        *(lead for lead in rest if lead.kind not in covered or (lead.proven and lead.kind == "nvlink_error")),
     ]
 
 

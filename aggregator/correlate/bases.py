@@ -67,7 +67,9 @@ def _single_node_base(evidence: JobEvidence, signals: Sequence[Signal], table: I
     if len(nodes - {None}) > 1:
         return
     known = set(table.pid_of_rank) | set(table.host_of_rank)
-    known |= {signal.rank for signal in signals if signal.rank is not None}
+    seen = {signal.rank for signal in signals if signal.rank is not None}
+    if len({signal.source for signal in signals if signal.local_rank is not None or "local_rank" in signal.fields}) > 1:
+        known |= seen
     if (
         not locals_seen
         or any(base != 0 for base in table.base_of_scope.values())
@@ -79,7 +81,7 @@ def _single_node_base(evidence: JobEvidence, signals: Sequence[Signal], table: I
         for scope in {scope_of(source) for source in evidence.sources}:
             table.base_of_scope.setdefault(scope, 0)
     if whole and table.world_size is None:
-        table.world_size = max(locals_seen) + 1 if len(locals_seen) > 1 else None
+        table.world_size = max(locals_seen | seen) + 1 if len(locals_seen) > 1 else None
 
 
 def learn_pids(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:

@@ -21,8 +21,8 @@ _SECTIONS = _LAUNCHERS_OWN | {"section.head"}
 _CLOSES = re.compile(r"[-=#*] ?end ", re.IGNORECASE)
 _SECTION_RANKS = 2
 """Sections of so many ranks make a file one that others were put into: one alone may be a program's own heading."""
-_DEEPER = (2, 4)
-"""How much deeper than `kind` the keys of `metadata` stand, in YAML and in JSON of kubectl."""
+_YAML_STEP, _JSON_STEP = 2, 4
+"""How much deeper than `kind` the keys of `metadata` stand in what kubectl prints."""
 
 
 @dataclass(slots=True)
@@ -60,7 +60,8 @@ def _described(signal: Signal, kept: list[Signal], pod: _Pod) -> bool:
         pod.name, pod.awaited, pod.ended = None, _indent(signal), None
         return False
     if signal.signature == "k8s.object_name":
-        if pod.awaited is None or _indent(signal) - pod.awaited not in _DEEPER:
+        step = _JSON_STEP if '"name"' in signal.text else _YAML_STEP
+        if pod.awaited is None or _indent(signal) - pod.awaited != step:
             return False
         signal.signature, signal.fields["pod"] = "k8s.pod", signal.fields.pop("name")
     if signal.signature == "k8s.pod":

@@ -49,11 +49,11 @@ def _apart(world: World) -> Iterable[tuple[str, Sequence[Line]]]:
         for number, host in enumerate(world.hosts):
             told = world.agent_lines[number]
             if layout is Layout.TORCHRUN and tee:
-                copies = (
-                    Line(line.at + world.rng.uniform(0, 0.1), f"[default{rank % PER_HOST}]:{line.text}")
-                    for rank in world.ranks_of(number) for line in world.rank_lines[rank]
-                )  # fmt: skip
-                told = _in_order([told, list(copies)])
+                copies = [
+                    _arrive(world, world.rank_lines[rank], f"[default{rank % PER_HOST}]:")
+                    for rank in world.ranks_of(number)
+                ]
+                told = _in_order([told, *copies])
             yield f"{host}/torchrun.{'out' if layout is Layout.TORCHRUN else 'log'}", told
     if world.launcher_lines or not layout.elastic:
         yield "slurm-6.out", world.launcher_lines
@@ -61,16 +61,18 @@ def _apart(world: World) -> Iterable[tuple[str, Sequence[Line]]]:
 
 def _merged(world: World) -> Iterable[tuple[str, Sequence[Line]]]:
     label = "{}: " if world.setting.layout is Layout.SRUN else "[rank{}]:"
-    streams: list[list[Line]] = []
-    for rank, lines in enumerate(world.rank_lines):
-        tag, arrived, late = label.format(rank), [], 0.0
-        for line in lines:
-            # A writer's lines stay in order; each batch takes its time to the collector.
-            late = max(line.at + world.rng.uniform(0.0, 0.1), late)
-            arrived.append(Line(late, tag + line.text))
-        streams.append(arrived)
+    streams = [_arrive(world, lines, label.format(rank)) for rank, lines in enumerate(world.rank_lines)]
     name = "slurm-6.out" if world.setting.layout is Layout.SRUN else "train.log"
     yield name, _in_order([*streams, *world.agent_lines, world.launcher_lines])
+
+
+def _arrive(world: World, lines: Sequence[Line], tag: str) -> list[Line]:
+    """One writer's lines as a collector gets them: tagged, in their order, each up to 0.1 s late."""
+    arrived, late = [], 0.0
+    for line in lines:
+        late = max(line.at + world.rng.uniform(0.0, 0.1), late)
+        arrived.append(Line(late, tag + line.text))
+    return arrived
 
 
 def _in_order(streams: Iterable[Sequence[Line]]) -> list[Line]:

@@ -129,3 +129,18 @@ def test_every_shipped_sample_is_shown_to_its_message():
         for item in fmt.messages:
             for sample in item.samples:
                 assert item.id in {other.id for other in subject.candidates(sample.line)}, sample.line
+
+
+NEW = "HIP out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 9.15 GiB of which 1.20 GiB is free."
+    "HIP out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 9.15 GiB of which 1.20 GiB is free. O"
+)
+OLD = "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 31.75 GiB total capacity; 28.10 GiB already allocated; "
+OLD_END = "1.20 GiB free; 29.00 GiB reserved in total by PyTorch) If reserved memory is"
+REPORTS = [f"torch.OutOfMemoryError: {NEW}", f"torch.cuda.OutOfMemoryError: {OLD}{OLD_END}"]
+
+
+@pytest.mark.parametrize("report", REPORTS)
+def test_a_report_of_memory_that_ran_out_is_one_wherever_it_is_cut(report):
+    for length in range(report.index(":"), len(report) + 1):
+        hits = default_lexicon().match(report[:length])
+        assert [message.kind for message, _ in hits] == ["cuda_oom"], report[:length]

@@ -261,3 +261,20 @@ def test_an_assembler_is_settled_only_when_nothing_is_missing():
 def test_any_order_of_lines_gives_blocks_that_hold_each_line_once(lines):
     places = [place.line for block in assembled(lines) for place in block.places]
     assert len(places) == len(set(places))
+
+
+def test_a_traceback_whose_head_was_cut_off_is_one_still():
+    assert bodies(PLAIN[1:]) == ["\n".join(PLAIN[1:]).strip()]
+
+
+def test_indented_code_may_stand_above_the_first_frame_that_was_kept():
+    assert bodies(["    x = g()", *PLAIN[1:]]) == ["\n".join(PLAIN[1:]).strip()]
+
+
+def test_a_frame_in_the_midst_of_a_stream_begins_nothing():
+    assert assembled(["text", *PLAIN[1:]]) == []
+
+
+def test_streams_are_cut_off_each_for_itself():
+    lines = [("a", "text"), *[("b", line) for line in PLAIN[1:]], ("a", "text")]
+    assert [block.key for block in assembled(lines)] == ["b"]

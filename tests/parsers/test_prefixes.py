@@ -1,3 +1,4 @@
+import json
 from time import process_time
 
 import pytest
@@ -74,6 +75,13 @@ def forgetful(line: str) -> Origin:
         ("kern  :err   : [12345.678901] NVRM: x", "NVRM: x", {"level": "err"}),
         ("\x1b[36m(W pid=41210, ip=10.4.0.7)\x1b[0m [rank2]: x", "x", {"rank": 2, "pid": 41210}),
         ("(VllmWorker rank=3 pid=55) ERROR 02-03 04:05:06 [core.py:75] x", "x", {"rank": None, "pid": 55}),
+        ("worker-0   | [rank3]:   File", "  File", {"rank": 3}),
+        ("\x1b[36mworker-0  | \x1b[0mx", "x", {"rank": None}),
+        ("[36mproj_node_1  | [0m[rank3]: x", "x", {"rank": 3}),
+        ("[Kworker-0 exited with code 1", "worker-0 exited with code 1", {"rank": None}),
+        ("(worker1, rank=1, pid=88, ip=10.4.0.7) [rank9]: x", "x", {"rank": 9, "pid": 88}),
+        ("Feb 03 04:05:06 node-b torchrun[812]: [rank3]: x", "x", {"rank": 3, "host": "node-b", "pid": None}),
+        ("Feb 03 04:05:06 node-b python3[812]: x", "x", {"host": "node-b", "pid": 812}),
         ("gpu-a:41207:41391 [3] NCCL INFO x", "x", {"host": "gpu-a", "pid": 41207, "rank": None, "level": "INFO"}),
     ],
 )
@@ -280,3 +288,35 @@ def test_stripping_leaves_every_message_of_the_formats_recognisable():
         if message.match(sample.line) is not None and message.match(stripper.strip(sample.line).body) is None
     ]
     assert lost == []
+
+
+@pytest.mark.parametrize("line", ["loss-1 | 0.5", "step-5 | loss 2.1", "[5m 20s] done", "[30] x", "epoch 3  | loss"])
+def test_text_with_a_bar_or_a_bracket_is_no_container(line):
+    assert strip(line).body == line
+
+
+def test_a_container_is_a_stream_of_its_own():
+    assert strip("worker-12  | x").tags["pod"] == "worker-12"
+
+
+def test_an_entry_of_the_journal_in_json_is_a_line():
+    entry = {
+        "__REALTIME_TIMESTAMP": "1927000000123456", "_HOSTNAME": "node-b", "SYSLOG_IDENTIFIER": "python3",
+        "_PID": "812", "PRIORITY": "6", "MESSAGE": "[rank3]: x",
+    }  # fmt: skip
+    told = strip(json.dumps(entry))
+    assert (told.body, told.rank, told.host, told.pid, told.logger) == ("x", 3, "node-b", 812, "python3")
+    assert told.stamp.ns == 1927000000123456000
+    assert strip(json.dumps(entry | {"SYSLOG_IDENTIFIER": "torchrun"})).pid is None
+
+
+@pytest.mark.parametrize(
+    ("message", "body"), [([120, 10, 121], "x\ny"), ([27, 91, 75, 120], "x"), ([300, "a", None, 120], "???x")]
+)
+def test_a_journal_gives_control_characters_as_bytes(message, body):
+    assert strip(json.dumps({"__REALTIME_TIMESTAMP": "1927000000123456", "MESSAGE": message})).body == body
+
+
+@pytest.mark.parametrize("time", ["", "x", -1, 1.5, None, "9" * 400])
+def test_a_journal_without_a_time_that_can_be_read_has_none(time):
+    assert strip(json.dumps({"__REALTIME_TIMESTAMP": time, "PRIORITY": "3", "MESSAGE": "text"})).stamp is None

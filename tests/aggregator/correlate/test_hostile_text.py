@@ -69,7 +69,6 @@ def test_a_line_of_null_bytes_changes_nothing(judge):
 @pytest.mark.parametrize(
     "report", ["Process 99 exit with status code 1.", "srun: error: node-a: task 99: Exited with exit code 1"]
 )
-@pytest.mark.xfail(strict=True, reason="exit reports are not held against the size of the world")
 def test_a_report_of_a_rank_beyond_the_world_names_nobody(judge, report):
     text = [hello(rank, 4) for rank in range(4)] + [steps(rank, 1, 5) for rank in range(4)] + [report]
     verdict = judge({"train.log": lines(*text)})
