@@ -64,6 +64,8 @@ def block_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]
         yield from _box_signals(block, match, source)
     elif block.kind is BlockKind.FAULT:
         yield from _fault_signals(block, match, source)
+        if "Aborted" in block.lines[0]:  # by its own watchdog, perhaps: then it tells where the process waited
+            yield from _stack_signals(block, source, skip=1)
     elif block.kind is BlockKind.STACK:
         yield from _stack_signals(block, source)
     else:
@@ -205,18 +207,20 @@ def _fault_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal
             return
 
 
-def _stack_signals(block: Block, source: int) -> Iterator[Signal]:
+def _stack_signals(block: Block, source: int, skip: int = 0) -> Iterator[Signal]:
     """Where the main thread of a dump stands: `stack` (innermost first), `waits`, and whose process it is.
 
-    A DataLoader's worker is its parent's: `pid` is the parent's where that is told, `worker_pid` its own.
+    A DataLoader's worker is its parent's: `pid` is the parent's where that is told, `worker_pid` its own. The first
+    `skip` lines of the block are none of the dump.
     """
-    stack = read_stack(block.lines, block.lead)
+    lines = block.lines[skip:]
+    stack = read_stack(lines, "" if skip else block.lead)
     if stack is None:
         return
-    place = block.places[stack.shown]
+    place = block.places[skip + stack.shown]
     fields = {"stack": show_stack(stack.frames), "waits": str(stack.waits), **_stack_owner(stack)}
     yield Signal(
-        STACK_DUMP, Role.STATE, source, place.line, place.offset, block.lines[stack.shown][:4096], fields=fields
+        STACK_DUMP, Role.STATE, source, place.line, place.offset, lines[stack.shown][:4096], fields=fields
     )
 
 

@@ -78,6 +78,8 @@ class Block:
     """Lines of others since its own last one."""
     strays: int = 0
     """Lines of its own stream that did not fit, blank ones where a chain may follow."""
+    heads: dict[str, None] = field(default_factory=dict)
+    """Threads of a dump of stacks."""
     mark: object = None
     """What the caller's `mark` gave when the block began."""
 
@@ -185,6 +187,7 @@ class BlockAssembler:
             return block
         if begins_stack(body, lead):
             block = Block(BlockKind.STACK, key, place, origin, lead)
+            fit_stack(block.heads, body)
             block.add(body, place)
             return block
         return None
@@ -230,7 +233,7 @@ def _fault_takes(block: Block, body: str, place: Place) -> tuple[bool, bool]:
 
 
 def _stack_takes(block: Block, body: str, place: Place) -> tuple[bool, bool]:
-    fit = fit_stack(block.lines, body)
+    fit = fit_stack(block.heads, body)
     if fit is Fit.TAKEN:
         block.add(body, place)
         return True, False

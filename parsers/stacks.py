@@ -117,12 +117,18 @@ def _is_head(body: str) -> bool:
     )
 
 
-def fit_stack(lines: Sequence[str], body: str) -> Fit:
-    """Whether a line goes on with an open dump, whose lines so far are given."""
+def fit_stack(heads: dict[str, None], body: str) -> Fit:
+    """Whether a line goes on with an open dump. `heads`, the threads of it so far, takes up a further one."""
     if not body.strip() or _ANY_FRAME.match(body):
         return Fit.TAKEN
     if _is_head(body):
-        return Fit.OVER if _begins_another(lines, body) else Fit.TAKEN
+        key = _head_key(body)
+        # Where a debugger counts its threads down, what follows the first is another process.
+        counted_down = "LWP 1" in heads and next(iter(heads)) != "LWP 1" and key.startswith("LWP ")
+        if key in heads or counted_down:
+            return Fit.OVER
+        heads[key] = None
+        return Fit.TAKEN
     if _PARENT.match(body) or body.startswith(("Extension modules:", "Current thread's C stack trace")):
         return Fit.TAKEN
     if _PROCESS.match(body) or _VERSION.match(body) or body.startswith("Timeout ("):
@@ -130,21 +136,13 @@ def fit_stack(lines: Sequence[str], body: str) -> Fit:
     return Fit.STRAY
 
 
-def _begins_another(lines: Sequence[str], body: str) -> bool:
-    """Whether the head of a thread is that of another process's, or of another dump of the same."""
-    if body.startswith(_FIRST_CALL_FIRST):
-        return True
-    gdb = _GDB_HEAD.match(body)
-    for line in lines:
-        if gdb is not None:
-            known = _GDB_HEAD.match(line)
-            if known is not None and int(known["number"]) <= int(gdb["number"]) and known["number"] in {"1", gdb["number"]}:
-                return True
-        elif line.split(" (", 1)[0].removeprefix("Current ").lower() == body.split(" (", 1)[0].removeprefix("Current ").lower():
-            return _is_head(line)  # the same thread once more
-        elif '"MainThread"' in body and '"MainThread"' in line:
-            return True
-    return False
+def _head_key(body: str) -> str:
+    """What tells the threads of one dump apart."""
+    if gdb := _GDB_HEAD.match(body):
+        return f"LWP {gdb['number']}"
+    if '"MainThread"' in body:
+        return "main"
+    return body.split(" (", 1)[0].removeprefix("Current ").lower()
 
 
 def read_stack(lines: Sequence[str], lead: str) -> Stack | None:
@@ -154,6 +152,8 @@ def read_stack(lines: Sequence[str], lead: str) -> Stack | None:
     if not threads:
         return None
     main = _main_thread(threads)
+    if _GDB_HEAD.match(lines[0]) and not main.main:
+        return None  # an excerpt without the thread that runs the program
     process = _PROCESS.match(lead)
     frames = tuple(frame for frame, _ in main.frames)
     own = next((index for frame, index in main.frames if is_own(frame)), main.frames[0][1])

@@ -25,6 +25,7 @@ from aggregator.correlate.leads import (
     most_specific,
     node_leads,
 )
+from aggregator.correlate.stacks import known_from_stacks, stack_suspects, stood_since
 from aggregator.correlate.stories import FAULTS, Story, build_stories
 from aggregator.verdict import (
     Failure,
@@ -35,6 +36,8 @@ from parsers.records import Role, Signal, StampQuality
 
 _HUNG_NS = 60 * NS
 """So long before the end of a job its ranks' time-outs cannot be what its end brought about."""
+_SURE_HANG = 0.75
+"""Strength of a reading of a hang that stands against a kill elsewhere."""
 _FAULT_TIERS = (Tier.FAULT, Tier.CRASH)
 
 
@@ -100,14 +103,28 @@ def _decide(
     if faults:
         return _decide_faults(faults, lost, stories, exits, clocks)
     hangs = _hang_leads(evidence, signals, stories, homeless, table)
+    killed = _killed_first(leads, hangs)
+    if killed is not None:
+        return _decide_silent_end([killed], lost, stories)
     waiting = any(story.symptoms or story.eithers for story in stories.values()) or any(
         s.role is Role.SYMPTOM for s in homeless
     )
-    if hangs and (waiting or evidence.dumps):
+    if hangs and (waiting or evidence.dumps or any(known_from_stacks(lead) for lead in hangs)):
         decision = hang_decision(hangs)
         decision.lost.extend(lost)
         return decision
     return _decide_weak(leads, lost, stories, homeless, exits, table, clocks)
+
+
+def _killed_first(leads: Sequence[Lead], hangs: Sequence[Lead]) -> Lead | None:
+    """The one process that was killed outright, where the others' errors point to it, its host, or nowhere in particular."""
+    killed = [lead for lead in leads if lead.tier is Tier.KILLED]
+    if len(killed) > 1:
+        killed = [lead for lead in killed if lead.exit is not None and lead.exit.first]
+    if len(killed) != 1:
+        return None
+    against = [lead for lead in hangs if lead.strength >= _SURE_HANG and not set(killed[0].ranks) & set(lead.ranks)]
+    return None if against else killed[0]
 
 
 def _hang_leads(
@@ -116,7 +133,8 @@ def _hang_leads(
 ) -> list[Lead]:  # fmt: skip
     live = {id(s) for story in stories.values() for s in story.faults} | {id(s) for s in homeless}
     current = [s for s in signals if s.role not in FAULTS or id(s) in live]
-    return hang_leads(find_suspects(stories, current, evidence.dumps, table), stories)
+    found = [*find_suspects(stories, current, evidence.dumps, table), *stack_suspects(current)]
+    return hang_leads(sorted(found, key=lambda suspect: -suspect.strength), stories)
 
 
 def _hung_before(
@@ -129,6 +147,7 @@ def _hung_before(
         s.ns for story in stories.values() for s in story.symptoms
         if s.kind == "collective_timeout" and s.ns is not None and s.quality is StampQuality.OWN
     ]  # fmt: skip
+    waited += stood_since(signals)
     if when is None or not waited or min(waited) > when - _HUNG_NS:
         return None
     leads = _hang_leads(evidence, signals, stories, homeless, table)

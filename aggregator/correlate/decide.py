@@ -125,6 +125,7 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
             if other is not lead
         )
     ]
+    first = first or leads  # clocks that contradict one another order nothing
     lost = [(lead, _later(lead, first, clocks)) for lead in leads if lead not in first]
     if len(first) == 1:
         return Decision(Status.IDENTIFIED, first, lost, basis=_basis(first[0], lost))

@@ -97,7 +97,7 @@ def failure(
         phase=_phase(lead, story, signals), layer=layer_of(lead.kind, signal.layer if signal is not None else None),
         time=when, time_uncertainty_s=uncertainty, time_resolution_ns=resolution,
         step=step if step is not None else (last_step(story) if story is not None else None),
-        exception=(exception.root_type or exception.type) if exception is not None else None,
+        exception=(exception.root_type or exception.type or None) if exception is not None else None,
         location=location(exception), evidence=tuple(_evidence(decision, evidence, stories)),
         reasons=tuple(_reasons(decision, stories, exits)), candidates=tuple(_candidates(decision)),
         would_settle=tuple(decision.would_settle),

@@ -132,8 +132,6 @@ def test_every_shipped_sample_is_shown_to_its_message():
 
 
 NEW = "HIP out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 9.15 GiB of which 1.20 GiB is free."
-    "HIP out of memory. Tried to allocate 2.00 GiB. GPU 3 has a total capacity of 9.15 GiB of which 1.20 GiB is free. O"
-)
 OLD = "CUDA out of memory. Tried to allocate 2.00 GiB (GPU 0; 31.75 GiB total capacity; 28.10 GiB already allocated; "
 OLD_END = "1.20 GiB free; 29.00 GiB reserved in total by PyTorch) If reserved memory is"
 REPORTS = [f"torch.OutOfMemoryError: {NEW}", f"torch.cuda.OutOfMemoryError: {OLD}{OLD_END}"]
