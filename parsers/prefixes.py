@@ -33,7 +33,10 @@ _NUMBERS: Final = frozenset({"local_rank", "pid", "attempt"})
 _TEXTS: Final = frozenset({"host", "stream", "level", "logger"})
 """Fields of `Origin` that the outermost prefix decides, as numbers and as text."""
 _CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
-_HOSTED: Final = re.compile(r"(?P<host>[a-zA-Z][a-zA-Z-]{0,40}\d[\w.-]{0,80}): ")
+_HOSTED: Final = re.compile(
+    r"(?P<host>[a-zA-Z][a-zA-Z-]{0,40}\d[\w.-]{0,80}): "
+    r"|(?:\[\d[\d:., T-]{6,30}\] )?\[(?P<node>[a-zA-Z][a-zA-Z-]{0,40}\d[\w.-]{0,80})\] (?=[\[(]?(?i:rank|r)[ _=-]?\d)"
+)
 _OFTEN: Final = 3
 _LABEL: Final = re.compile(r"(?:P\d{1,4} )? {0,4}\d{1,5}:(?: |$)")
 
@@ -81,14 +84,15 @@ def looks_labelled(lines: Iterable[str]) -> bool:
 def hosts_in_front(lines: Iterable[str]) -> frozenset[str]:
     """The host names that pdsh and its like put before each line (`node-b: text`), empty if that is not the form.
 
-    Pass the first some hundred lines of a file. A name holds a digit and comes often; together they begin most lines.
+    Loggers put them between the time and the rank (`[21:00:00] [node-2] [r06] text`). Pass the first some hundred
+    lines of a file. A name holds a digit and comes often; together they begin most lines.
     """
     names: Counter[str] = Counter()
     seen = 0
     for line in islice((line for line in lines if line.strip()), 400):
         seen += 1
         if found := _HOSTED.match(line):
-            names[found["host"]] += 1
+            names[found["host"] or found["node"]] += 1
     often = {name: count for name, count in names.items() if count > _OFTEN}
     return frozenset(often) if sum(often.values()) * 2 > seen else frozenset()
 

@@ -12,6 +12,7 @@ from aggregator.correlate.decide import Decision, choose, drop_late, external_ns
 from aggregator.correlate.evidence import NS, JobEvidence
 from aggregator.correlate.exits import Ending, Exit, read_exits
 from aggregator.correlate.hangs import find_suspects
+from aggregator.correlate.hardware import only_kept_waiting
 from aggregator.correlate.identity import Identity, same_host
 from aggregator.correlate.leads import (
     Lead,
@@ -393,6 +394,8 @@ def _outcome(
         or s.exception is not None
         for s in signals
     )  # fmt: skip
+    if not bad_end and only_kept_waiting(signals):
+        return Outcome.HUNG
     waits = all(lead.tier is Tier.HANG for lead in decision.leads)
     return Outcome.HUNG if waits and not stopped else Outcome.FAILED
 

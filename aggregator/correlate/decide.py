@@ -22,6 +22,8 @@ _SHARED_KINDS = frozenset(
     {"ib_error", "nvlink_error", "node_failure", "gpu_lost", "cuda_error", "shm_exhausted", "host_oom"}
 )
 _LATE_NS = 3 * NS
+_POLL_NS = 2 * NS
+"""Launchers look at their processes so often, and stamp what they see to the second."""
 _AFTER_HARDWARE = frozenset({"cuda_error", "cuda_illegal_access", "nccl_error", "nvlink_error", "gpu_xid", "abort"})
 """What processes report whose peer's GPU broke: they read its memory."""
 _SIGN, _STRONG_SIGN = 0.6, 0.8
@@ -157,7 +159,7 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
     decision.reasons.append(
         f"{len(first)} ranks failed by themselves ({', '.join(sorted(kinds))}) and no clock or launcher orders them"
     )
-    reported = _reported_first(named, exits)
+    reported = _reported_first(named, exits, clocks)
     if reported is not None:
         return Decision(
             Status.IDENTIFIED, [reported],
@@ -226,21 +228,23 @@ def _basis(lead: Lead, lost: Sequence[tuple[Lead, str]]) -> Basis:
     return Basis.FIRST_FAULT if lost else Basis.OWN_FAULT
 
 
-def _reported_first(leads: Sequence[Lead], exits: Sequence[Exit]) -> Lead | None:
-    """The lead whose end a launcher saw first, where launchers of all of them speak and agree."""
-    times: list[tuple[int, Lead]] = []
+def _reported_first(leads: Sequence[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Lead | None:
+    """The lead whose end a launcher saw first, where launchers of all of them speak and their clocks tell an order."""
+    ends: list[tuple[int, str | None, Lead]] = []
     for lead in leads:
         own = [
-            item.ns
+            (clocks.common(item.ns, item.host), item.ns, item.host)
             for item in exits
             if item.rank in lead.ranks and item.ns is not None and item.ending is not Ending.CLEAN
         ]
         if not own:
             return None
-        times.append((min(own), lead))
-    times.sort(key=lambda pair: pair[0])
-    if len(times) > 1 and times[1][0] - times[0][0] >= 2 * NS:
-        return times[0][1]
+        _, ns, host = min(own, key=lambda row: row[0])
+        ends.append((ns, host, lead))
+    for ns, host, lead in ends:
+        rest = [other for other in ends if other[2] is not lead]
+        if rest and all(clocks.precedes(ns, host, other[0], other[1], _POLL_NS) for other in rest):
+            return lead
     return None
 
 

@@ -9,6 +9,9 @@ from aggregator.correlate.identity import bus_key
 from parsers.records import Role, Signal
 
 _LINK_END = "nvidia.xid.nvlink_end"
+_FIRMWARE_SILENT = frozenset({"119", "120"})
+"""Xid codes of a GPU whose firmware does not answer: whoever calls it waits, mostly in the kernel."""
+_TROUBLE = frozenset({Role.TEARDOWN, Role.ROOT, Role.EITHER, Role.SYMPTOM})
 
 
 def find_broken_link_ends(signals: Sequence[Signal]) -> None:
@@ -21,3 +24,13 @@ def find_broken_link_ends(signals: Sequence[Signal]) -> None:
         if len(by_gpu) == 1:
             for signal in next(iter(by_gpu.values())):
                 signal.role = Role.ROOT
+
+
+def only_kept_waiting(signals: Sequence[Signal]) -> bool:
+    """Whether the only trouble told is that the kernel or a GPU's firmware keeps a process waiting.
+
+    No process has said a word of it, so all of them are still there as far as is known.
+    """
+    trouble = [s for s in signals if s.role in _TROUBLE or s.exception is not None]
+    told = all(s.signature.startswith(("nvidia.", "kernel.")) for s in trouble)
+    return told and any(s.signature == "kernel.hung_task" or s.fields.get("xid") in _FIRMWARE_SILENT for s in trouble)

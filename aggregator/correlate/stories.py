@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
@@ -12,6 +12,9 @@ from aggregator.correlate.identity import Identity, stream_rank
 from parsers.records import Role, Signal, StampQuality
 
 FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
+_A_HABIT = 2
+"""A program that went on from the same error so often goes on from the next one too."""
+_FAR_NS = 12 * 3600 * NS
 _PROGRESS_AFTER = 3
 """Progress marks after a fault that show that the program went on."""
 
@@ -133,6 +136,20 @@ def _forgive(story: Story) -> None:
             if caught or len(later) >= _PROGRESS_AFTER or any(_after(mark, signal) for mark in story.success):
                 shelf.remove(signal)
                 story.recovered.append(signal)
+    habits = Counter(_habit(signal) for signal in story.recovered[len(told) :])
+    for shelf in (story.roots, story.eithers, story.symptoms):
+        for signal in list(shelf):
+            if signal.exception is not None and habits[_habit(signal)] >= _A_HABIT:
+                shelf.remove(signal)
+                story.recovered.append(signal)
+
+
+def _habit(signal: Signal) -> tuple[str, str | None, tuple[str, int] | None]:
+    """What faults have in common that come from the same line of the program."""
+    exception = signal.exception
+    frame = exception.frames[-1] if exception is not None and exception.frames else None
+    kind = exception.root_type if exception is not None else None
+    return signal.signature, kind, (frame.file, frame.line) if frame is not None else None
 
 
 def _excuse_aborts(story: Story) -> None:
@@ -149,10 +166,18 @@ def _excuse_aborts(story: Story) -> None:
 def _after(later: Signal, earlier: Signal) -> bool:
     if later.source == earlier.source:
         return later.offset > earlier.offset
+    if _guessed_day(later, earlier):
+        return False
     return (
         later.quality is StampQuality.OWN and later.ns is not None and earlier.quality is StampQuality.OWN
         and earlier.ns is not None and later.ns > earlier.ns + NS
     )  # fmt: skip
+
+
+def _guessed_day(later: Signal, earlier: Signal) -> bool:
+    """Whether two times lie far apart of which one was completed by a guess: a clock without a date, say."""
+    guessed = any(s.stamp is not None and not s.stamp.year_known for s in (later, earlier))
+    return guessed and later.ns is not None and earlier.ns is not None and later.ns - earlier.ns > _FAR_NS
 
 
 def _beside(mark: Signal, fault: Signal) -> bool:

@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from parsers.chunks import HEAD_WINDOW, KEPT, LINE_CAP, SLACK, Chunk, Packer
@@ -70,6 +70,7 @@ FILES = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(FILES, st.integers(1, 50))
 def test_every_line_is_in_one_chunk_with_its_place_for_any_blocks_and_chunk_size(files, size):
     blocks = [cut(b"".join(parts), places) for parts, places in files]
@@ -213,6 +214,7 @@ PARTS = st.lists(
 )
 
 
+@settings(deadline=None)
 @given(PARTS)
 @example([b"a\r"])
 @example([b"\xff\r", BAR.format(1, 1).encode(), b"\r", BAR.format(2, 2).encode()])

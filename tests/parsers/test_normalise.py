@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from parsers.chunks import HEAD_WINDOW, SLACK
@@ -65,6 +65,7 @@ PIECES = [
 FILES = st.lists(st.lists(st.sampled_from(PIECES), max_size=30).map(b"".join) | st.binary(max_size=60), max_size=5)
 
 
+@settings(deadline=None)
 @given(FILES)
 def test_there_is_a_row_for_each_line_of_each_file(files):
     table, made = rows_of(files)
@@ -78,6 +79,7 @@ def test_there_is_a_row_for_each_line_of_each_file(files):
     assert made.stats.bytes == sum(map(len, files))
 
 
+@settings(deadline=None)
 @given(FILES, st.integers(1, 64), st.integers(1, 200))
 def test_rows_depend_neither_on_blocks_nor_on_chunks(files, block, chunk_size):
     whole, _ = rows_of(files, mtime_ns=ns("2026-03-02"))
@@ -101,6 +103,7 @@ def test_rows_of_a_long_file_do_not_depend_on_chunks():
         assert parts.to_pylist() == whole.to_pylist()
 
 
+@settings(deadline=None)
 @given(FILES)
 def test_an_offset_leads_to_its_line(files):
     table, _ = rows_of(files)
@@ -177,6 +180,7 @@ FORMS = {
 }
 
 
+@settings(deadline=None)
 @given(
     st.sampled_from(sorted(FORMS)), INSTANTS, INSTANTS, st.sampled_from(["", "5", "123", "123456"]),
     st.sampled_from(["", "Z", "+01:00", "-0730", "+05"]), st.data(),
@@ -197,6 +201,7 @@ def test_stamps_are_those_of_the_reference_reader(form, moment, reference, fract
     assert column("ts", around.format(text).encode(), mtime_ns=written) == [want.ns]
 
 
+@settings(deadline=None)
 @given(st.binary(max_size=300))
 def test_hostile_bytes_never_break_the_kernel(noise):
     data = np.frombuffer(noise + b"\n" + bytes(SLACK), np.uint8)
@@ -206,6 +211,7 @@ def test_hostile_bytes_never_break_the_kernel(noise):
     assert (np.diff(stamps.row) > 0).all()
 
 
+@settings(deadline=None)
 @given(st.lists(st.sampled_from(':0123456789-/TZ+., [EWIMarFeb\n{"ts'), max_size=300))
 def test_text_that_nearly_holds_stamps_gives_times_in_range(letters):
     for value in column("ts", "".join(letters).encode(), mtime_ns=ns("2026-01-01")):
@@ -352,6 +358,7 @@ def alone(files):
     return found
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.sampled_from([b"!a", b"b", b"!cc", b""])).map(b"\n".join), max_size=5), st.integers(1, 64))
 def test_signatures_stand_at_the_lines_of_the_signals_of_triage_alone(files, block):
     table, made = rows_of(files, block=block, chunk_size=100, triage=FakeTriage)
