@@ -219,9 +219,7 @@ def _stack_signals(block: Block, source: int, skip: int = 0) -> Iterator[Signal]
         return
     place = block.places[skip + stack.shown]
     fields = {"stack": show_stack(stack.frames), "waits": str(stack.waits), **_stack_owner(stack)}
-    yield Signal(
-        STACK_DUMP, Role.STATE, source, place.line, place.offset, lines[stack.shown][:4096], fields=fields
-    )
+    yield Signal(STACK_DUMP, Role.STATE, source, place.line, place.offset, lines[stack.shown][:4096], fields=fields)
 
 
 def _stack_owner(stack: Stack) -> dict[str, str]:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
 from parsers.prefixes import Origin
+from parsers.records import Known
 from parsers.stacks import STACK_LITERALS, Fit, begins_stack, fit_stack
 
 TRACEBACK_HEAD = "Traceback (most recent call last):"
@@ -29,6 +30,8 @@ _CHAIN = (
 )
 # torch.utils.data and torch.multiprocessing put a worker's traceback into the message of the one they raise.
 _NESTED = re.compile(r"^(?:Original Traceback|-- Process \d+ terminated with the following error)")
+_ERROR_LEVELS = frozenset({"E", "ERR", "ERROR", "F", "FATAL", "CRITICAL", "C"})
+_ERROR_WORD = re.compile(r"\b(?:errors?|exception|raised|failed|failure|crashed|died|fatal|aborting)\b", re.IGNORECASE)
 _EXCEPTION_LINE = re.compile(r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\([\w.]+\))?(?:: |:$|$)")
 _FRAME = re.compile(r'^  File "[^"]{1,400}", line \d{1,9}, in ')
 _FATAL = re.compile(r"(?:^|\s)Fatal Python error: ")
@@ -97,6 +100,8 @@ class BlockAssembler:
         self._mark = mark
         self._open: dict[Hashable, list[Block]] = {}
         self._last: dict[Hashable, str] = {}
+        self._above: tuple[Origin, Place] | None = None
+        self._line: tuple[Origin, Place] | None = None
         self._spoke: set[Hashable] = set()
 
     @property
@@ -112,6 +117,8 @@ class BlockAssembler:
     def feed(self, key: Hashable, origin: Origin, place: Place) -> tuple[bool, list[Block]]:
         """Take one line; tells whether a block took it, and which blocks it ended."""
         body = origin.body
+        if body.strip():
+            self._above, self._line = self._line, (origin, place)
         if not self._open:
             started = self._start(key, origin, place)
             self._passed(key, body)
@@ -174,7 +181,7 @@ class BlockAssembler:
         lead = self._last.get(key, "")
         if TRACEBACK_HEAD in body and not body.lstrip().startswith("traceback :"):
             before, _, _ = body.partition(TRACEBACK_HEAD)
-            block = Block(BlockKind.TRACEBACK, key, place, origin, before.strip() or lead)
+            block = Block(BlockKind.TRACEBACK, key, place, self._owned(origin, place), before.strip() or lead)
             block.add(TRACEBACK_HEAD, place)
             return block
         if _FATAL.search(body):
@@ -191,6 +198,16 @@ class BlockAssembler:
             block.add(body, place)
             return block
         return None
+
+    def _owned(self, origin: Origin, place: Place) -> Origin:
+        """Whose a traceback is that begins without a tag: a logger's prefix stands before its message only."""
+        if self._above is None or origin.rank is not None or origin.local_rank is not None:
+            return origin
+        above, where = self._above
+        told = (above.level or "").upper() in _ERROR_LEVELS or _ERROR_WORD.search(above.body)
+        if place.line - where.line != 1 or above.rank is None or above.host != origin.host or not told:
+            return origin
+        return replace(origin, rank=above.rank, rank_how=Known.GUESS)
 
     def _continue(self, stack: list[Block], body: str, origin: Origin, place: Place, ended: list[Block]) -> bool:
         for block in reversed(list(stack)):

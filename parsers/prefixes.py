@@ -37,6 +37,11 @@ _HOSTED: Final = re.compile(
     r"(?P<host>[a-zA-Z][a-zA-Z-]{0,40}\d[\w.-]{0,80}): "
     r"|(?:\[\d[\d:., T-]{6,30}\] )?\[(?P<node>[a-zA-Z][a-zA-Z-]{0,40}\d[\w.-]{0,80})\] (?=[\[(]?(?i:rank|r)[ _=-]?\d)"
 )
+_NAMED: Final = re.compile(r"(?P<host>[a-zA-Z][\w.-]{0,100}): ")
+_LISTED: Final = re.compile(
+    r"\bpdsh\b[^\n]{0,400}? -w (?P<hosts>[\w.,-]{1,4000})|'(?P<host>[a-zA-Z][\w.-]{0,100})': \[\d"
+)
+"""Where DeepSpeed's launcher lists its hosts: in the command that it starts, and with their ranks."""
 _OFTEN: Final = 3
 _LABEL: Final = re.compile(r"(?:P\d{1,4} )? {0,4}\d{1,5}:(?: |$)")
 
@@ -85,14 +90,22 @@ def hosts_in_front(lines: Iterable[str]) -> frozenset[str]:
     """The host names that pdsh and its like put before each line (`node-b: text`), empty if that is not the form.
 
     Loggers put them between the time and the rank (`[21:00:00] [node-2] [r06] text`). Pass the first some hundred
-    lines of a file. A name holds a digit and comes often; together they begin most lines.
+    lines of a file. A name holds a digit, or the launcher lists it, and comes often; together they begin most
+    lines.
     """
     names: Counter[str] = Counter()
+    plain: Counter[str] = Counter()
+    listed: set[str] = set()
     seen = 0
     for line in islice((line for line in lines if line.strip()), 400):
         seen += 1
         if found := _HOSTED.match(line):
             names[found["host"] or found["node"]] += 1
+        elif found := _NAMED.match(line):
+            plain[found["host"]] += 1
+        for told in _LISTED.finditer(line):
+            listed.update(told["hosts"].split(",") if told["hosts"] else [told["host"]])
+    names.update({name: count for name, count in plain.items() if name in listed})
     often = {name: count for name, count in names.items() if count > _OFTEN}
     return frozenset(often) if sum(often.values()) * 2 > seen else frozenset()
 

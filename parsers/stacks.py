@@ -27,7 +27,9 @@ _FIRST_CALL_FIRST = "Traceback (most recent call first):"
 _VERSION = re.compile(r"^Python v\d+\.\d+\.\S+(?: \(.{1,500}\))?\s*$")
 _PROCESS = re.compile(r"^Process (?P<pid>\d{1,10}): (?P<command>.*)")
 _PARENT = re.compile(r"^Parent Process (?P<pid>\d{1,10}): ")
-_PYTHON_FRAME = re.compile(r'^  File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}|\?\?\?),? in (?P<function>.{1,300})')
+_PYTHON_FRAME = re.compile(
+    r'^  File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}|\?\?\?),? in (?P<function>.{1,300})'
+)
 _SPY_FRAME = re.compile(r"^ {4}(?P<function>\S.{0,500}?) \((?P<file>[^()]{1,1000}?)(?::(?P<line>\d{1,9}))?\)\s*$")
 _GDB_FRAME = re.compile(
     r"^#\d{1,4}\s+(?:0x[0-9a-f]+ in )?(?P<function>[^\s(]{1,500}) ?\(.*?"
@@ -110,10 +112,7 @@ def begins_stack(body: str, lead: str) -> bool:
 
 def _is_head(body: str) -> bool:
     return bool(
-        _PYTHON_HEAD.match(body)
-        or _SPY_HEAD.match(body)
-        or _GDB_HEAD.match(body)
-        or body.startswith(_FIRST_CALL_FIRST)
+        _PYTHON_HEAD.match(body) or _SPY_HEAD.match(body) or _GDB_HEAD.match(body) or body.startswith(_FIRST_CALL_FIRST)
     )
 
 
@@ -224,7 +223,7 @@ def show_stack(frames: Sequence[Frame], limit: int = 24) -> str:
     return "\n".join(f"{frame.function} ({frame.file}:{frame.line})" for frame in frames[:limit])
 
 
-_SHOWN = re.compile(r"^(?P<function>.*) \((?P<file>.*):(?P<line>\d+)\)$")
+_SHOWN = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$")
 
 
 def shown_frames(text: str) -> tuple[Frame, ...]:

@@ -100,21 +100,19 @@ def _splice(chunk: Chunk, lines: Lines, begins: Ints, stops: Ints, texts: dict[i
     """The lines one behind the other without their ends: of each the bytes that are kept, or another text."""
     changed = (begins != lines.starts) | (stops != lines.ends)
     lengths = stops - begins
-    if texts:
-        rows = np.fromiter(texts, np.int64, len(texts))
-        lengths[rows] = np.fromiter(map(len, texts.values()), np.int64, len(texts))
-        changed[rows] = True
+    rows = np.fromiter(texts, np.int64, len(texts))
+    lengths[rows] = np.fromiter(map(len, texts.values()), np.int64, len(texts))
+    changed[rows] = True
     where = np.flatnonzero(changed)
+    # In turn what lies before a changed line, and what is kept of it; its line feed is removed with the others.
+    spans = np.zeros((len(where) + 1, 4), np.int64)
+    spans[1:, 0], spans[:-1, 1] = lines.ends[where], lines.starts[where]
+    spans[:-1, 2], spans[:-1, 3] = begins[where], stops[where]
+    spans[-1, 1] = chunk.size
     whole = chunk.data  # slices of bytes are joined faster than views are
-    parts: list[bytes] = []
-    done = 0
-    spans = (places[where].tolist() for places in (lines.starts, lines.ends, begins, stops))
-    for row, start, end, begin, stop in zip(where.tolist(), *spans, strict=True):
-        parts.append(whole[done:start])
-        parts.append(whole[begin:stop] if (text := texts.get(row)) is None else text)
-        # From the line's end on, so that its line feed is removed with the others.
-        done = end
-    parts.append(whole[done : chunk.size])
+    parts = [whole[start:end] for start, end in spans.reshape(-1, 2).tolist()]
+    for place, text in zip((2 * np.searchsorted(where, rows) + 1).tolist(), texts.values(), strict=True):
+        parts[place] = text
     joined = b"".join(parts)
     if lines.returns_end_lines:
         joined = joined.replace(b"\r\n", b"")

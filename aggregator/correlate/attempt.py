@@ -206,7 +206,8 @@ def _decide_weak(
         return decision
     trouble = [s for story in stories.values() for s in story.symptoms] + [s for s in homeless if s.role in FAULTS]
     if trouble:
-        signal = trouble[0]
+        # What broke beneath a collective says more than that it timed out.
+        signal = next((s for s in trouble if s.kind == "ib_error"), trouble[0])
         lead = Lead(
             (),
             signal.kind or "unknown",
@@ -242,7 +243,7 @@ def _decide_silent_end(weak: list[Lead], lost: list[tuple[Lead, str]], stories: 
         earliest.kind = "python_exception"
     if earliest is not None and earliest.tier is Tier.ERROR_EXIT and _log_lost(earliest, stories):
         decision = Decision(
-            Status.AMBIGUOUS, [earliest], lost,
+            Status.UNDETERMINED, [earliest], lost,
             ["its launcher reports its end before any other, but its log, which may show a victim's error, is lost"], Basis.OPEN_END,
         )  # fmt: skip
         decision.would_settle.append("the output of that rank")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
@@ -10,6 +11,8 @@ from aggregator.correlate.evidence import JobEvidence, ints, number
 from aggregator.correlate.identity import Identity, Scope, scope_of
 from parsers.records import Signal
 
+_POD_NUMBER = re.compile(r"^(?P<family>[a-z0-9][a-z0-9-]{0,200}-)(?P<number>\d{1,5})(?:-[a-z0-9]{5})?$")
+_HOST_RANKS = re.compile(r"'(?P<host>[^'\s]{1,200})': \[(?P<ranks>[\d, ]{1,4000})\]")
 _PID_GAP = 64
 """Workers that one launcher starts one after the other have pids no further apart."""
 
@@ -41,12 +44,24 @@ def learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) -
     for scope, base, local_ranks in _rendezvous_tables(evidence, signals):
         votes[scope][base] += len(local_ranks)
         locals_seen.update(local_ranks)
+    _deepspeed_map(signals, table)
     for scope, counter in votes.items():
         base, count = counter.most_common(1)[0]
         if count * 2 > sum(counter.values()):
             table.base_of_scope[scope] = base
     table.local_size = max(locals_seen) + 1 if locals_seen else None
     _single_node_base(evidence, signals, table, locals_seen)
+
+
+def _deepspeed_map(signals: list[Signal], table: Identity) -> None:
+    """DeepSpeed's launcher lists the global ranks of each host, in the order of their local ranks."""
+    for signal in signals:
+        for found in _HOST_RANKS.finditer(signal.fields.get("map", "")):
+            ranks = ints(found["ranks"])
+            if ranks and ranks == tuple(range(ranks[0], ranks[0] + len(ranks))):
+                table.base_of_scope.setdefault(f"host {found['host']}", ranks[0])
+                for rank in ranks:
+                    table.host_of_rank.setdefault(rank, found["host"])
 
 
 def _rendezvous_tables(evidence: JobEvidence, signals: list[Signal]) -> Iterator[tuple[Scope, int, tuple[int, ...]]]:
@@ -82,6 +97,23 @@ def _single_node_base(evidence: JobEvidence, signals: Sequence[Signal], table: I
             table.base_of_scope.setdefault(scope, 0)
     if whole and table.world_size is None:
         table.world_size = max(locals_seen | seen) + 1 if len(locals_seen) > 1 else None
+
+
+def learn_pod_files(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
+    """Files named as pods, numbered as the ranks are: a pod of that family that left no file has the next number."""
+    family: set[str] = set()
+    for index, rank in table.rank_of_source.items():
+        stem = evidence.sources[index].path.rpartition("/")[2].split(".", 1)[0]
+        found = _POD_NUMBER.match(stem)
+        if found is None or int(found["number"]) != rank:
+            return
+        family.add(found["family"])
+    if len(family) != 1:
+        return
+    for pod in {pod for signal in signals if (pod := signal.fields.get("pod"))}:
+        found = _POD_NUMBER.match(pod)
+        if found is not None and found["family"] in family:
+            table.rank_of_pod.setdefault(pod, int(found["number"]))
 
 
 def learn_pids(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:

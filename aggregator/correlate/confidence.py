@@ -15,6 +15,7 @@ class Basis(StrEnum):
     FIRST_FAULT = "the earliest of several faults"
     ONE_CAUSE = "several ranks that failed of one cause"
     ATTRIBUTED = "a fault whose rank follows from how the processes ended"
+    LEFT_OVER = "a fault that only one rank can have had"
     CRASH = "how the process ended"
     NODE = "the scheduler's word on a node"
     OUTSIDE = "the scheduler's or a user's act"
@@ -34,6 +35,7 @@ MEASURED: dict[Basis, tuple[int, int]] = {
     Basis.FIRST_FAULT: (6, 6),
     Basis.ONE_CAUSE: (13, 16),
     Basis.ATTRIBUTED: (8, 8),
+    Basis.LEFT_OVER: (0, 0),
     Basis.CRASH: (2, 3),
     Basis.NODE: (5, 5),
     Basis.OUTSIDE: (10, 12),

@@ -26,6 +26,8 @@ _POLL_NS = 2 * NS
 """Launchers look at their processes so often, and stamp what they see to the second."""
 _AFTER_HARDWARE = frozenset({"cuda_error", "cuda_illegal_access", "nccl_error", "nvlink_error", "gpu_xid", "abort"})
 """What processes report whose peer's GPU broke: they read its memory."""
+_BY_ITS_END = 0.75
+"""Strength of a lead whose rank the launcher tells."""
 _SIGN, _STRONG_SIGN = 0.6, 0.8
 """Strength of a reading of a hang from which it names a rank, and from which it does so by itself."""
 
@@ -222,7 +224,7 @@ def _one_cause(first: list[Lead], lost: list[tuple[Lead, str]], clocks: ClockMod
 
 def _basis(lead: Lead, lost: Sequence[tuple[Lead, str]]) -> Basis:
     if lead.attributed:
-        return Basis.ATTRIBUTED
+        return Basis.LEFT_OVER if lead.strength < _BY_ITS_END else Basis.ATTRIBUTED
     if lead.signal is None:
         return Basis.CRASH
     return Basis.FIRST_FAULT if lost else Basis.OWN_FAULT

@@ -10,7 +10,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from aggregator.correlate.bases import interpolate_pids, learn_bases, learn_pids
+from aggregator.correlate.bases import interpolate_pids, learn_bases, learn_pids, learn_pod_files
 from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
 from aggregator.correlate.identity import Identity, bus_key, scope_of, stream_rank
 from parsers.records import Known, Role, Signal, Source
@@ -23,6 +23,7 @@ _FORGED = 2
 _FAMILY = 2
 """Files at least that prove, by each telling another rank, that each is one rank's."""
 _GENERIC_HOSTS = frozenset({"localhost", "127.0.0.1", "localhost.localdomain"})
+_ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 _DEFAULT_GROUP = frozenset({None, "0", "default_pg"})
 
 
@@ -37,6 +38,7 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     _own_files(evidence, signals, table)
     _learn(evidence, signals, table)
     learn_pods(signals, table)
+    learn_pod_files(evidence, signals, table)
     learn_bases(evidence, signals, table)
     for signal in signals:
         _derive(signal, evidence.source(signal), table)
@@ -241,9 +243,13 @@ def _learn_world(signals: Iterable[Signal], table: Identity) -> None:
         table.world_size = max(size for size, count in possible.items() if count * 4 >= best)
 
 
+def _is_nameless(host: str) -> bool:
+    return host in _GENERIC_HOSTS or _ADDRESS.fullmatch(host) is not None
+
+
 def _tell_host(table: Identity, rank: int, host: str) -> None:
     known = table.host_of_rank.get(rank)
-    if known is None or (known in _GENERIC_HOSTS and host not in _GENERIC_HOSTS):
+    if known is None or (_is_nameless(known) and not _is_nameless(host)):
         table.host_of_rank[rank] = host
 
 

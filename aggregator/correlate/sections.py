@@ -19,6 +19,8 @@ _FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
 _LAUNCHERS_OWN = frozenset({"composer.block"})
 _SECTIONS = _LAUNCHERS_OWN | {"section.head"}
 _CLOSES = re.compile(r"[-=#*] ?end ", re.IGNORECASE)
+_OF_BARRIER = frozenset({"jax.barrier.absent", "jax.task.listed"})
+_BARRIER_SIGNALS = 4
 _SECTION_RANKS = 2
 """Sections of so many ranks make a file one that others were put into: one alone may be a program's own heading."""
 _YAML_STEP, _JSON_STEP = 2, 4
@@ -49,9 +51,19 @@ def join_sections(signals: Iterable[Signal]) -> list[Signal]:
                 continue
         elif _completes(signal, kept):
             continue
+        if signal.signature in _OF_BARRIER:
+            _of_barrier(signal, kept)
         kept.append(signal)
     _own_sections(kept)
     return kept
+
+
+def _of_barrier(signal: Signal, kept: Sequence[Signal]) -> None:
+    """The tasks listed below a barrier that timed out are those that it waited for."""
+    for other in reversed(kept[-_BARRIER_SIGNALS:]):
+        if other.source == signal.source and other.signature.startswith("jax.barrier") and other.kind is not None:
+            signal.kind, signal.layer, signal.phase = other.kind, other.layer, other.phase
+            return
 
 
 def _described(signal: Signal, kept: list[Signal], pod: _Pod) -> bool:
