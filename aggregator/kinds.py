@@ -48,6 +48,7 @@ _A_STATUS_NAME = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern in 
 _STATUS_HEAD = re.compile(
     rb"\s*JobID[ |].*State|JobId=\d+ (?:ArrayJobId=\S+ ArrayTaskId=\S+ )?JobName="
     rb"|Name: +\S+\nNamespace: +|LAST SEEN +TYPE +REASON"
+    rb"|apiVersion: v1\r?\n(?:items:|kind: (?:Pod|List|Event)\b)"
 )
 _DATA_SUFFIX = re.compile(
     r"(?i)\.(?:pt|pth|safetensors|distcp|bin|ckpt|npy|npz|parquet|arrow|feather|h5|hdf5|onnx|gguf|tfrecord|idx|nsys-rep"
@@ -85,7 +86,7 @@ def kind_of(name: str, head: bytes) -> tuple[SourceKind, str | None]:
         status = next(layout for layout, pattern in _STATUS_NAMES if pattern.fullmatch(name))
     if status == "config" and name.endswith(".json") and re.match(rb"\{[^\n]{2,}\}\r?\n\{", text):
         return SourceKind.LOG, None
-    if status is None and _STATUS_HEAD.match(text):
+    if status in {None, "config"} and _STATUS_HEAD.match(text):
         status = "scheduler"
     if status is None and text.startswith(b"#!") and not is_log_name(name):
         status = "script"

@@ -31,7 +31,7 @@ _CHAIN = (
 # torch.utils.data and torch.multiprocessing put a worker's traceback into the message of the one they raise.
 _NESTED = re.compile(r"^(?:Original Traceback|-- Process \d+ terminated with the following error)")
 _ERROR_LEVELS = frozenset({"E", "ERR", "ERROR", "F", "FATAL", "CRITICAL", "C"})
-_ERROR_WORD = re.compile(r"\b(?:errors?|exception|raised|failed|failure|crashed|died|fatal|aborting)\b", re.IGNORECASE)
+_RAISED_WORD = re.compile(r"\b(?:exception|raised|uncaught|unhandled|crashed|error:)", re.IGNORECASE)
 _EXCEPTION_LINE = re.compile(r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\([\w.]+\))?(?:: |:$|$)")
 _FRAME = re.compile(r'^  File "[^"]{1,400}", line \d{1,9}, in ')
 _FATAL = re.compile(r"(?:^|\s)Fatal Python error: ")
@@ -204,7 +204,7 @@ class BlockAssembler:
         if self._above is None or origin.rank is not None or origin.local_rank is not None:
             return origin
         above, where = self._above
-        told = (above.level or "").upper() in _ERROR_LEVELS or _ERROR_WORD.search(above.body)
+        told = (above.level or "").upper() in _ERROR_LEVELS or _RAISED_WORD.search(above.body)
         if place.line - where.line != 1 or above.rank is None or above.host != origin.host or not told:
             return origin
         return replace(origin, rank=above.rank, rank_how=Known.GUESS)

@@ -37,6 +37,11 @@ _HOSTED: Final = re.compile(
     r"(?P<host>[a-zA-Z][a-zA-Z-]{0,40}\d[\w.-]{0,80}): "
     r"|(?:\[\d[\d:., T-]{6,30}\] )?\[(?P<node>[a-zA-Z][a-zA-Z-]{0,40}\d[\w.-]{0,80})\] (?=[\[(]?(?i:rank|r)[ _=-]?\d)"
 )
+_NO_HOST: Final = re.compile(
+    r"(?:gpu|cuda|npu|dev|device|local|rank|proc|process|worker|task|stage|[tpd]p|step|epoch|iter|run|trial|thread|pid|v)"
+    r"[_-]?\d+$",
+    re.IGNORECASE,
+)
 _NAMED: Final = re.compile(r"(?P<host>[a-zA-Z][\w.-]{0,100}): ")
 _LISTED: Final = re.compile(
     r"\bpdsh\b[^\n]{0,400}? -w (?P<hosts>[\w.,-]{1,4000})|'(?P<host>[a-zA-Z][\w.-]{0,100})': \[\d"
@@ -99,7 +104,7 @@ def hosts_in_front(lines: Iterable[str]) -> frozenset[str]:
     seen = 0
     for line in islice((line for line in lines if line.strip()), 400):
         seen += 1
-        if found := _HOSTED.match(line):
+        if (found := _HOSTED.match(line)) and not _NO_HOST.match(found["node"] or ""):
             names[found["host"] or found["node"]] += 1
         elif found := _NAMED.match(line):
             plain[found["host"]] += 1

@@ -8,7 +8,7 @@ the offset; their scatter is its uncertainty. Nothing is assumed of hosts withou
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -87,6 +87,18 @@ def estimate(signals: Iterable[Signal], table: Identity) -> ClockModel:
             continue
         hosts[host] = _offset([(row[host], row[reference]) for row in shared])
     return ClockModel(reference, hosts)
+
+
+def loosen_bounds(signals: Sequence[Signal], table: Identity) -> None:
+    """In a file of several hosts the next stamp is another clock's: it bounds nothing."""
+    hosts: dict[int, set[str]] = defaultdict(set)
+    for signal in signals:
+        host = table.host_of_rank.get(signal.rank) if signal.rank is not None else None
+        if host is not None:
+            hosts[signal.source].add(host)
+    for signal in signals:
+        if len(hosts[signal.source]) > 1:
+            signal.until_ns = None
 
 
 def _shared_moments(signals: Iterable[Signal], table: Identity) -> dict[Event, dict[str, tuple[int, int]]]:

@@ -201,7 +201,7 @@ def _one_cause(first: list[Lead], lost: list[tuple[Lead, str]], clocks: ClockMod
     begun = {id(lead): clocks.common(lead.lo, host_of(lead)) for lead in first if lead.lo is not None}
     fine = all(
         lead.hi is not None and lead.signal is not None and lead.signal.stamp is not None
-        and lead.signal.stamp.resolution_ns < NS
+        and lead.signal.quality is StampQuality.OWN and lead.signal.stamp.resolution_ns < NS
         for lead in first
     )  # fmt: skip
     if fine and len(begun) == len(first):

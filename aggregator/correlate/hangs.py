@@ -54,6 +54,7 @@ def find_suspects(
     found.extend(_named_peers(stories, signals, table))
     found.extend(_lost_peers(stories, signals, table))
     found.extend(_silent(stories, table))
+    found.extend(_silent_hosts(stories, table))
     found.sort(key=lambda suspect: -suspect.strength)
     return found
 
@@ -270,3 +271,23 @@ def _silent(stories: Mapping[int, Story], table: Identity) -> list[Suspect]:
     reason = f"{len(waiting)} of {world} ranks {what}; {text} alone printed no error"
     strength = 0.75 if len(quiet) == 1 and len(waiting) == world - 1 else 0.5
     return [Suspect(tuple(quiet), kind, reason, strength)]
+
+
+def _silent_hosts(stories: Mapping[int, Story], table: Identity) -> list[Suspect]:
+    """Hosts whose ranks ran and then say nothing, nor does a launcher of their ends, while all others tell of trouble."""
+    by_host: dict[str, list[Story]] = defaultdict(list)
+    for story in stories.values():
+        if story.host is None:
+            return []
+        by_host[story.host].append(story)
+    quiet = [
+        host for host, members in by_host.items()
+        if all(story.heard and not (story.spoke_of_trouble or story.exits or story.teardown) for story in members)
+    ]  # fmt: skip
+    others = [members for host, members in by_host.items() if host not in quiet]
+    told = all(any(story.exits for story in members) for members in others)
+    troubled = all(any(story.symptoms for story in members) for members in others)
+    if len(quiet) != 1 or not others or not told or not troubled:
+        return []
+    reason = f"{quiet[0]} fell silent, its launcher too; the ranks of all other hosts report errors and ends"
+    return [Suspect(tuple(table.ranks_on(quiet[0])), "node_failure", reason, 0.85, None, len(others))]

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aggregator.correlate import narrate
 from aggregator.correlate.attempt import judge_attempt
-from aggregator.correlate.clocks import estimate
+from aggregator.correlate.clocks import estimate, loosen_bounds
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.hardware import find_broken_link_ends
 from aggregator.correlate.identity import Identity
@@ -34,6 +34,7 @@ def judge(evidence: JobEvidence) -> Verdict:
     signals = join_sections(evidence.signals())
     table = build_identity(evidence, signals)
     find_broken_link_ends(signals)
+    loosen_bounds(signals, table)
     signals = drop_echoes(signals)
     attempts = _split_attempts(evidence, signals)
     judged = [(index, judge_attempt(evidence, part, table)) for index, part in attempts]

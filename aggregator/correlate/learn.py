@@ -107,6 +107,8 @@ def _plain_group_ranks(signals: Sequence[Signal]) -> bool:
 
     where the numbers reach over most of the world are they those of the default group.
     """
+    if any("pg" in s.fields for s in signals):
+        return False  # versions that name the group do so in every line but those that quote another
     told = {number(s.fields["pg_rank"]) for s in signals if "pg_rank" in s.fields and "pg" not in s.fields}
     worlds = [size for s in signals if (size := number(s.fields.get("world_size")))]
     ranks = [rank for rank in told if rank is not None]

@@ -9,6 +9,7 @@ from aggregator.correlate.decide import Decision, external_ns
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.leads import Lead, Tier
+from aggregator.correlate.identity import same_host
 from aggregator.correlate.phases import layer_of, location, phase_of_code, phase_of_kind, phase_of_stack, phase_of_text
 from aggregator.correlate.stories import Story, in_order, last_step
 from aggregator.verdict import Candidate, Collateral, Evidence, Failure, Status
@@ -86,7 +87,7 @@ def failure(
     when, uncertainty, resolution = _time(lead, story)
     step = number(signal.fields.get("step")) if signal is not None else None
     ranks = decision.ranks if decision.status is not Status.UNDETERMINED else ()
-    hosts = (
+    hosts = _one_name_each(
         decision.hosts
         or tuple(dict.fromkeys(s.host for s in lead.support if s.host))
         or (tuple(known_hosts) if len(known_hosts) == 1 and len(stories) <= _ONE_HOST else ())
@@ -102,6 +103,15 @@ def failure(
         reasons=tuple(_reasons(decision, stories, exits)), candidates=tuple(_candidates(decision)),
         would_settle=tuple(decision.would_settle),
     )  # fmt: skip
+
+
+def _one_name_each(hosts: Sequence[str]) -> tuple[str, ...]:
+    """Hosts without those that are spelled twice, with and without their domain."""
+    kept: list[str] = []
+    for host in hosts:
+        if not any(same_host(host, other) for other in kept):
+            kept.append(host)
+    return tuple(kept)
 
 
 def outside(
@@ -168,9 +178,10 @@ def _gpu(lead: Lead) -> str | None:
 def _phase(lead: Lead, story: Story | None, signals: Sequence[Signal]) -> str:
     faults = [s for s in (lead.signal, *lead.support) if s is not None]
     collective = lead.kind in {"collective_mismatch", "collective_timeout"}
+    trained = bool(story is not None and story.progress)
     for signal in faults:
         phase = phase_of_stack(signal.exception, collective=collective) or phase_of_code(signal.fields.get("code", ""))
-        if phase is not None:
+        if phase is not None and not (phase == "init" and trained):
             return phase
     for signal in faults:
         if signal.phase is not None and signal.phase != "unknown":
