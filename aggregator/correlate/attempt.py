@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aggregator.correlate import narrate
-from aggregator.correlate.clocks import ClockModel, estimate
+from aggregator.correlate.clocks import ClockModel
 from aggregator.correlate.confidence import Basis
 from aggregator.correlate.decide import Decision, choose, drop_late, external_ns, hang_decision, strikes_first
 from aggregator.correlate.evidence import NS, JobEvidence
@@ -52,11 +52,10 @@ class Judgement:
     exits: Sequence[Exit]
 
 
-def judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Judgement:
+def judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity, clocks: ClockModel) -> Judgement:
     exits = read_exits(evidence, signals, table)
     stories, homeless = build_stories(evidence, signals, exits, table)
     externals = [signal for signal in signals if signal.role is Role.EXTERNAL]
-    clocks = estimate(signals, table)
     decision = _decide(evidence, signals, stories, homeless, exits, externals, table, clocks)
     outcome = _outcome(decision, signals, stories, exits)
     if decision is None or outcome in {Outcome.COMPLETED, Outcome.RUNNING}:

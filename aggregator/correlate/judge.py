@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aggregator.correlate import narrate
 from aggregator.correlate.attempt import judge_attempt
-from aggregator.correlate.clocks import estimate, loosen_bounds
+from aggregator.correlate.clocks import ClockModel, estimate, loosen_bounds
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.hardware import find_broken_link_ends
 from aggregator.correlate.identity import Identity
@@ -37,7 +37,8 @@ def judge(evidence: JobEvidence) -> Verdict:
     loosen_bounds(signals, table)
     signals = drop_echoes(signals)
     attempts = _split_attempts(evidence, signals)
-    judged = [(index, judge_attempt(evidence, part, table)) for index, part in attempts]
+    clocks = estimate(signals, table)
+    judged = [(index, judge_attempt(evidence, part, table, clocks)) for index, part in attempts]
     rows = []
     for index, judgement in judged:
         listed = narrate.collateral(evidence, judgement.stories, judgement.failure)
@@ -45,7 +46,7 @@ def judge(evidence: JobEvidence) -> Verdict:
     last = rows[-1]
     return Verdict(
         job=_job(evidence, signals, table), outcome=last.outcome, first_failure=last.first_failure,
-        collateral=last.collateral, attempts=tuple(rows), clocks=_clocks(signals, table), coverage=_coverage(evidence),
+        collateral=last.collateral, attempts=tuple(rows), clocks=_clocks(clocks, table), coverage=_coverage(evidence),
         warnings=tuple(_warnings(evidence, signals, table)),
     )  # fmt: skip
 
@@ -129,8 +130,7 @@ def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> J
     )  # fmt: skip
 
 
-def _clocks(signals: Sequence[Signal], table: Identity) -> tuple[Clock, ...]:
-    model = estimate(signals, table)
+def _clocks(model: ClockModel, table: Identity) -> tuple[Clock, ...]:
     rows = []
     for number_of, host in enumerate(table.hosts or [None]):
         known = model.hosts.get(host) if host is not None else None

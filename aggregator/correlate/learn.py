@@ -36,13 +36,14 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     for signal in signals:
         _own_rank(signal, evidence.source(signal), table, plain)
     _own_files(evidence, signals, table)
-    _learn(evidence, signals, table)
+    telling = _without_repeats(signals)
+    _learn(evidence, telling, table)
     learn_pods(signals, table)
     learn_pod_files(evidence, signals, table)
     learn_bases(evidence, signals, table)
     for signal in signals:
         _derive(signal, evidence.source(signal), table)
-    _learn(evidence, signals, table)
+    _learn(evidence, telling, table)
     learn_pids(evidence, signals, table)
     interpolate_pids(table)
     for signal in signals:
@@ -50,6 +51,20 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
         _set_host(signal, table)
     _finish(evidence, signals, table)
     return table
+
+
+def _without_repeats(signals: Sequence[Signal]) -> list[Signal]:
+    """Signals less the marks of progress whose writer made one before: most of them, and they tell nothing new."""
+    kept = []
+    writers = set()
+    for signal in signals:
+        if signal.role is Role.PROGRESS:
+            writer = (signal.source, signal.rank, signal.local_rank, signal.pid, signal.host, signal.fields.get("rank"))
+            if writer in writers:
+                continue
+            writers.add(writer)
+        kept.append(signal)
+    return kept
 
 
 def _trust_files(evidence: JobEvidence, table: Identity) -> None:

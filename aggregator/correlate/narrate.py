@@ -8,8 +8,8 @@ from aggregator.correlate.confidence import confidence
 from aggregator.correlate.decide import Decision, external_ns
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
-from aggregator.correlate.leads import Lead, Tier
 from aggregator.correlate.identity import same_host
+from aggregator.correlate.leads import Lead, Tier
 from aggregator.correlate.phases import layer_of, location, phase_of_code, phase_of_kind, phase_of_stack, phase_of_text
 from aggregator.correlate.stories import Story, in_order, last_step
 from aggregator.verdict import Candidate, Collateral, Evidence, Failure, Status
