@@ -67,6 +67,7 @@ class Source:
     def reference_ns(self) -> int | None:
         """What completes stamps without a year: half a year before the last change, after which no line was written."""
         return None if self.mtime_ns is None else self.mtime_ns - _HALF_YEAR_NS
+
     group: str | None = None
     """Sources that describe the same launcher incarnation share it (torchrun's `<run-id>_<random>` folder, say)."""
 

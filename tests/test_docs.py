@@ -8,7 +8,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
-BLOCK = re.compile(r"(?<=<!-- verdict:begin -->\n```\n)\$ denpex-agg (?P<arguments>.+)\n(?P<shown>(?:.*\n)*?)(?=```\n<!-- verdict:end -->)")
+BLOCK = re.compile(
+    r"(?<=<!-- verdict:begin -->\n```\n)\$ denpex-agg (?P<arguments>.+)\n(?P<shown>(?:.*\n)*?)(?=```\n<!-- verdict:end -->)"
+)
 
 
 def printed(arguments: str) -> str:

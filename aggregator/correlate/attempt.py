@@ -13,17 +13,18 @@ from aggregator.correlate.evidence import NS, JobEvidence
 from aggregator.correlate.exits import Ending, Exit, read_exits
 from aggregator.correlate.hangs import find_suspects
 from aggregator.correlate.hardware import only_kept_waiting
-from aggregator.correlate.identity import Identity, same_host
+from aggregator.correlate.homeless import attribute_homeless
+from aggregator.correlate.identity import Identity
+from aggregator.correlate.joining import explain_aborts, join_kernel, merge_leads
 from aggregator.correlate.leads import (
+    FAULT_TIERS,
     Lead,
     Tier,
     add_exits,
-    attribute_homeless,
     either_leads,
     exit_leads,
     fault_leads,
     hang_leads,
-    most_specific,
     node_leads,
 )
 from aggregator.correlate.stacks import known_from_stacks, stack_suspects, stood_since
@@ -39,7 +40,6 @@ _HUNG_NS = 60 * NS
 """So long before the end of a job its ranks' time-outs cannot be what its end brought about."""
 _SURE_HANG = 0.75
 """Strength of a reading of a hang that stands against a kill elsewhere."""
-_FAULT_TIERS = (Tier.FAULT, Tier.CRASH)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +78,11 @@ def _decide(
         *attribute_homeless(homeless, stories, exits, evidence, table),
         *exit_leads(stories),
     ]
-    _join_kernel(leads, homeless, evidence)
-    _explain_aborts(leads, homeless)
-    leads = _merge(leads)
+    join_kernel(leads, homeless, evidence)
+    explain_aborts(leads, homeless)
+    leads = merge_leads(leads)
     add_exits(leads, stories)
-    faults = [lead for lead in leads if lead.tier in _FAULT_TIERS]
+    faults = [lead for lead in leads if lead.tier in FAULT_TIERS]
     lost = drop_late(faults, stories, clocks)
     external = _acting_external(externals, faults, exits)
     if external is not None:
@@ -279,64 +279,6 @@ def _first_in_report(leads: Sequence[Lead]) -> Lead | None:
     return reports[0][2] if reports[0][1] < reports[1][1] else None
 
 
-def _join_kernel(leads: list[Lead], homeless: Sequence[Signal], evidence: JobEvidence) -> None:
-    """A kernel or scheduler record of a kill on a host explains a rank there that ended without a word."""
-    for signal in homeless:
-        if signal.role is not Role.ROOT or signal.kind not in {"host_oom", "gpu_lost", "gpu_ecc", "gpu_xid"}:
-            continue
-        host = signal.host or evidence.source(signal).host
-        killed = [
-            lead for lead in leads
-            if lead.exit is not None and lead.exit.ending in {Ending.KILLED, Ending.OOM} and len(lead.ranks) == 1
-            and lead.signal is None
-            and (host is None or not lead.hosts or any(same_host(host, other) for other in lead.hosts))
-        ]  # fmt: skip
-        oom = [lead for lead in killed if lead.exit is not None and lead.exit.ending is Ending.OOM] or killed
-        target = oom[0] if len(oom) == 1 else None
-        whole = [lead for lead in leads if not lead.ranks and lead.signal is signal]
-        if target is not None and signal.kind == "host_oom":
-            target.kind, target.tier, target.signal = "host_oom", Tier.FAULT, signal
-            target.reasons.append("the memory limit's record and the kill of this rank belong together")
-            if host and not target.hosts:
-                target.hosts = (host,)
-            for lead in whole:
-                leads.remove(lead)
-
-
-def _explain_aborts(leads: Sequence[Lead], homeless: Sequence[Signal]) -> None:
-    """An abort whose reason is printed without a rank, and may be an echo, is no fault that the rank brought on itself."""
-    reasons = [s for s in homeless if s.role in {Role.EITHER, Role.SYMPTOM}]
-    if not any(s.kind == "abort" for s in reasons):
-        return
-    for lead in leads:
-        if lead.tier is Tier.CRASH and lead.signal is None and lead.kind == "abort":
-            near = [s for s in reasons if s.host is None or not lead.hosts or same_host(s.host, lead.hosts[0])]
-            if near:
-                telling = [s for s in near if s.kind not in {None, "abort"}]
-                lead.tier, lead.signal = Tier.EITHER, most_specific(telling or near)
-                lead.kind = lead.signal.kind or "abort"
-
-
-def _merge(leads: list[Lead]) -> list[Lead]:
-    """One lead a rank: a fault and a crash report of one rank are one failure."""
-    merged: dict[tuple[int, ...], Lead] = {}
-    rest = []
-    for lead in leads:
-        if not lead.ranks:
-            rest.append(lead)
-            continue
-        known = merged.get(lead.ranks)
-        if known is None or lead.tier < known.tier:
-            merged[lead.ranks] = lead
-    named = list(merged.values())
-    covered = {lead.kind for lead in named if lead.tier in _FAULT_TIERS}
-    # Both ends of a link tell of its errors: what the kernel tells of a third GPU is not covered by them.
-    return [
-        *named,
-        *(lead for lead in rest if lead.kind not in covered or (lead.proven and lead.kind == "nvlink_error")),
-    ]
-
-
 def _acting_external(externals: Sequence[Signal], faults: Sequence[Lead], exits: Sequence[Exit]) -> Signal | None:
     """The scheduler's or user's act that ended the job, if nothing had failed before it."""
     acts = [s for s in externals if s.kind in {"time_limit", "preempted", "cancelled"}]
@@ -407,7 +349,7 @@ def _success_last(success: Sequence[Signal], act: Signal) -> bool:
 def _only_noise(decision: Decision, success: Sequence[Signal]) -> bool:
     """Whether work ended as meant after, or before, everything that looked like trouble in its file."""
     for lead in decision.leads:
-        if lead.tier in _FAULT_TIERS and lead.signal is not None and lead.ranks:
+        if lead.tier in FAULT_TIERS and lead.signal is not None and lead.ranks:
             own = [s for s in success if s.rank in {None, *lead.ranks} and s.source == lead.signal.source]
             if not any(s.offset > lead.signal.offset for s in own):
                 return False

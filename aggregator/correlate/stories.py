@@ -57,6 +57,11 @@ class Story:
         """Whether the rank printed any error of its own."""
         return bool(self.roots or self.eithers or self.symptoms)
 
+    @property
+    def told_to_stop(self) -> bool:
+        """Whether a launcher says that it stopped the rank."""
+        return any(signal.signature.startswith(("te.closing", "slurm.")) for signal in self.teardown)
+
     def ended(self, *endings: Ending) -> Exit | None:
         """The first exit report of one of these kinds."""
         return next((item for item in self.exits if item.ending in endings), None)

@@ -1,0 +1,69 @@
+"""Leads that tell of one failure are joined into one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aggregator.correlate.evidence import JobEvidence
+from aggregator.correlate.exits import Ending
+from aggregator.correlate.identity import same_host
+from aggregator.correlate.leads import FAULT_TIERS, Lead, Tier, most_specific
+from parsers.records import Role, Signal
+
+
+def join_kernel(leads: list[Lead], homeless: Sequence[Signal], evidence: JobEvidence) -> None:
+    """A kernel or scheduler record of a kill on a host explains a rank there that ended without a word."""
+    for signal in homeless:
+        if signal.role is not Role.ROOT or signal.kind not in {"host_oom", "gpu_lost", "gpu_ecc", "gpu_xid"}:
+            continue
+        host = signal.host or evidence.source(signal).host
+        killed = [
+            lead for lead in leads
+            if lead.exit is not None and lead.exit.ending in {Ending.KILLED, Ending.OOM} and len(lead.ranks) == 1
+            and lead.signal is None
+            and (host is None or not lead.hosts or any(same_host(host, other) for other in lead.hosts))
+        ]  # fmt: skip
+        oom = [lead for lead in killed if lead.exit is not None and lead.exit.ending is Ending.OOM] or killed
+        target = oom[0] if len(oom) == 1 else None
+        whole = [lead for lead in leads if not lead.ranks and lead.signal is signal]
+        if target is not None and signal.kind == "host_oom":
+            target.kind, target.tier, target.signal = "host_oom", Tier.FAULT, signal
+            target.reasons.append("the memory limit's record and the kill of this rank belong together")
+            if host and not target.hosts:
+                target.hosts = (host,)
+            for lead in whole:
+                leads.remove(lead)
+
+
+def explain_aborts(leads: Sequence[Lead], homeless: Sequence[Signal]) -> None:
+    """An abort whose reason is printed without a rank, and may be an echo, is no fault that the rank brought on itself."""
+    reasons = [s for s in homeless if s.role in {Role.EITHER, Role.SYMPTOM}]
+    if not any(s.kind == "abort" for s in reasons):
+        return
+    for lead in leads:
+        if lead.tier is Tier.CRASH and lead.signal is None and lead.kind == "abort":
+            near = [s for s in reasons if s.host is None or not lead.hosts or same_host(s.host, lead.hosts[0])]
+            if near:
+                telling = [s for s in near if s.kind not in {None, "abort"}]
+                lead.tier, lead.signal = Tier.EITHER, most_specific(telling or near)
+                lead.kind = lead.signal.kind or "abort"
+
+
+def merge_leads(leads: list[Lead]) -> list[Lead]:
+    """One lead a rank: a fault and a crash report of one rank are one failure."""
+    merged: dict[tuple[int, ...], Lead] = {}
+    rest = []
+    for lead in leads:
+        if not lead.ranks:
+            rest.append(lead)
+            continue
+        known = merged.get(lead.ranks)
+        if known is None or lead.tier < known.tier:
+            merged[lead.ranks] = lead
+    named = list(merged.values())
+    covered = {lead.kind for lead in named if lead.tier in FAULT_TIERS}
+    # Both ends of a link tell of its errors: what the kernel tells of a third GPU is not covered by them.
+    return [
+        *named,
+        *(lead for lead in rest if lead.kind not in covered or (lead.proven and lead.kind == "nvlink_error")),
+    ]
