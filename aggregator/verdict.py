@@ -98,8 +98,8 @@ class Diagnosis:
 class Failure:
     """The first failure. `kind`, `phase` and `layer` are words of `parsers.lineformats`.
 
-    `confidence` is a calibrated probability, 0 to 1, that of verdicts of the same `basis`. `candidates` are best first. `would_settle` says what log or dump
-    would decide where the evidence does not.
+    `confidence` is a calibrated probability, 0 to 1, that of verdicts of the same `basis`. `candidates` are best
+    first. `would_settle` says what log or dump would decide where the evidence does not.
     """
 
     status: Status

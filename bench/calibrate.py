@@ -52,9 +52,8 @@ def main(roots: list[str]) -> int:
         print(f"    Basis.{basis.name}: ({right[basis]}, {seen[basis]}),  # stated until now: {confidence(basis):.2f}")
     print("}")
     if squares:
-        print(
-            f"# {len(squares)} failures; Brier score of the confidence stated until now {sum(squares) / len(squares):.3f}"
-        )
+        brier = sum(squares) / len(squares)
+        print(f"# {len(squares)} failures; Brier score of the confidence stated until now {brier:.3f}")
     return 0 if labels else 1
 
 

@@ -81,7 +81,8 @@ STAMP_FORMS = frozenset(
 
 _NEVER_QUOTED = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
 _OPEN_QUOTE = re.compile(
-    r"""(?<!message["'][:=])(?<!message["'][:=] )(?<!error[:=] )(?<!msg=)(?<!error=)(?<![("'`\\\w])(["'`])(?:(?!\1).)*$"""
+    r"""(?<!message["'][:=])(?<!message["'][:=] )(?<!error[:=] )(?<!msg=)(?<!error=)"""
+    r"""(?<![("'`\\\w])(["'`])(?:(?!\1).)*$"""
 )
 """A quote that is still open where a message begins: options, rules and help texts name errors that did not happen.
 

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
-
 _HALF_YEAR_NS = 180 * 86400 * 10**9
 
 

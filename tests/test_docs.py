@@ -9,7 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 README = ROOT / "README.md"
 BLOCK = re.compile(
-    r"(?<=<!-- verdict:begin -->\n```\n)\$ denpex-agg (?P<arguments>.+)\n(?P<shown>(?:.*\n)*?)(?=```\n<!-- verdict:end -->)"
+    r"(?<=<!-- verdict:begin -->\n```\n)\$ denpex-agg (?P<arguments>.+)\n"
+    r"(?P<shown>(?:.*\n)*?)(?=```\n<!-- verdict:end -->)"
 )
 
 

@@ -101,7 +101,7 @@ def _decide(
     if lost_node is not None and not nodes and not faults:
         return Decision(Status.IDENTIFIED, [], lost, basis=Basis.NODE, external=lost_node)
     if faults:
-        return _decide_faults(faults, lost, stories, exits, clocks)
+        return _decide_faults(faults, lost, exits, clocks)
     hangs = _hang_leads(evidence, signals, stories, homeless, table)
     killed = _killed_first(leads, hangs)
     if killed is not None:
@@ -117,7 +117,7 @@ def _decide(
 
 
 def _killed_first(leads: Sequence[Lead], hangs: Sequence[Lead]) -> Lead | None:
-    """The one process that was killed outright, where the others' errors point to it, its host, or nowhere in particular."""
+    """The one process that was killed outright, unless the others' errors clearly point elsewhere."""
     killed = [lead for lead in leads if lead.tier is Tier.KILLED]
     if len(killed) > 1:
         killed = [lead for lead in killed if lead.exit is not None and lead.exit.first]
@@ -162,7 +162,6 @@ def _hung_before(
 def _decide_faults(
     faults: list[Lead],
     lost: list[tuple[Lead, str]],
-    stories: Mapping[int, Story],
     exits: Sequence[Exit],
     clocks: ClockModel,
 ) -> Decision:
@@ -243,7 +242,8 @@ def _decide_silent_end(weak: list[Lead], lost: list[tuple[Lead, str]], stories: 
     if earliest is not None and earliest.tier is Tier.ERROR_EXIT and _log_lost(earliest, stories):
         decision = Decision(
             Status.UNDETERMINED, [earliest], lost,
-            ["its launcher reports its end before any other, but its log, which may show a victim's error, is lost"], Basis.OPEN_END,
+            ["its launcher reports its end before any other, but its log, which may show a victim's error, is lost"],
+            Basis.OPEN_END,
         )  # fmt: skip
         decision.would_settle.append("the output of that rank")
         return decision

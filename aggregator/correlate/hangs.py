@@ -274,7 +274,7 @@ def _silent(stories: Mapping[int, Story], table: Identity) -> list[Suspect]:
 
 
 def _silent_hosts(stories: Mapping[int, Story], table: Identity) -> list[Suspect]:
-    """Hosts whose ranks ran and then say nothing, nor does a launcher of their ends, while all others tell of trouble."""
+    """The host whose ranks ran and then fell silent, its launcher too, while all others tell of trouble."""
     by_host: dict[str, list[Story]] = defaultdict(list)
     for story in stories.values():
         if story.host is None:

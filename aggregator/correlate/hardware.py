@@ -15,7 +15,7 @@ _TROUBLE = frozenset({Role.TEARDOWN, Role.ROOT, Role.EITHER, Role.SYMPTOM})
 
 
 def find_broken_link_ends(signals: Sequence[Signal]) -> None:
-    """Xid 74 is told of both ends of a link, and of switches: where it is told of one GPU of a host only, that broke."""
+    """Xid 74 is told of both ends of a link, and of switches: told of one GPU of a host only, it is that one's."""
     told: dict[str | None, dict[str, list[Signal]]] = defaultdict(lambda: defaultdict(list))
     for signal in signals:
         if signal.signature == _LINK_END and "bus_id" in signal.fields:

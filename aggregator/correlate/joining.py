@@ -36,7 +36,7 @@ def join_kernel(leads: list[Lead], homeless: Sequence[Signal], evidence: JobEvid
 
 
 def explain_aborts(leads: Sequence[Lead], homeless: Sequence[Signal]) -> None:
-    """An abort whose reason is printed without a rank, and may be an echo, is no fault that the rank brought on itself."""
+    """An abort whose reason is printed without a rank, and may be an echo, is no fault of the rank's own making."""
     reasons = [s for s in homeless if s.role in {Role.EITHER, Role.SYMPTOM}]
     if not any(s.kind == "abort" for s in reasons):
         return
