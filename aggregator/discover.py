@@ -25,6 +25,9 @@ if TYPE_CHECKING:
 
 _HEAD = 8 << 10
 _TAIL = 64 << 10
+_TEXT = frozenset({SourceKind.LOG, SourceKind.KERNEL, SourceKind.STATUS})
+_QUOTING = frozenset({"config", "script", "doc"})
+"""Layouts of files that may hold any message without it having happened."""
 _SAMPLE = 64
 """Files of one family whose content is asked whether the family is what it seems."""
 
@@ -44,6 +47,11 @@ class Discovery:
     display: str
     sources: tuple[Source, ...]
     skipped: tuple[Skipped, ...]
+
+    @property
+    def logs(self) -> list[Source]:
+        """The sources whose lines are events: not dumps, nor files that may quote any line."""
+        return [source for source in self.sources if source.kind in _TEXT and source.layout not in _QUOTING]
 
 
 @dataclass(slots=True)

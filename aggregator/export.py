@@ -13,12 +13,10 @@ import pyarrow.parquet as pq
 
 from aggregator.discover import discover
 from aggregator.errors import OutputError
-from aggregator.layouts import QUOTING
 from aggregator.opening import ReadNotes, read_chunks
 from aggregator.reference import newest_date
 from parsers.lexicon import default_lexicon
 from parsers.normalise import normalise
-from parsers.records import SourceKind
 from parsers.schema import EVENT_SCHEMA
 from parsers.timestamps import StampContext
 from parsers.triage import LogTriage
@@ -29,7 +27,6 @@ if TYPE_CHECKING:
 
     from parsers.records import Skipped, Source
 
-_TEXT = frozenset({SourceKind.LOG, SourceKind.KERNEL, SourceKind.STATUS})
 _DICTIONARY = [field.name for field in EVENT_SCHEMA if pa.types.is_dictionary(field.type)]
 _DICTIONARY += ["rank", "local_rank", "attempt", "severity"]
 _ENCODING = dict.fromkeys(("ts", "offset", "line"), "DELTA_BINARY_PACKED")
@@ -64,7 +61,7 @@ def export_events(paths: Sequence[str], output: Path, *, force: bool) -> ExportS
     """
     _check_output(output, force=force)
     found = discover(paths)
-    notes, logs, reference = ReadNotes(), text_logs(found.sources), newest_date(found.sources)
+    notes, logs, reference = ReadNotes(), found.logs, newest_date(found.sources)
 
     def triage(source: Source) -> LogTriage:
         return LogTriage(source, default_lexicon(), StampContext(reference or source.reference_ns), files=len(logs))
@@ -74,11 +71,6 @@ def export_events(paths: Sequence[str], output: Path, *, force: bool) -> ExportS
     stats = rows.stats
     skipped = [*found.skipped, *(note for note in notes.items if note not in found.skipped)]
     return ExportSummary(stats.files, stats.lines, stats.bytes, stats.rows, tuple(skipped))
-
-
-def text_logs(sources: Iterable[Source]) -> list[Source]:
-    """The sources whose lines are events."""
-    return [source for source in sources if source.kind in _TEXT and source.layout not in QUOTING]
 
 
 def write_events(batches: Iterable[pa.RecordBatch], output: Path) -> None:

@@ -324,7 +324,3 @@ def attempt_of(path: str) -> int | None:
 def job_of(name: str) -> str | None:
     """The scheduler's job id: a number of four digits or more in a name without a date."""
     return found[1] if not _DATE.search(name) and (found := _JOB_ID.search(stem(name))) else None
-
-
-QUOTING = frozenset({"config", "script", "doc"})
-"""Layouts of files that may hold any message without it having happened."""

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from concurrent.futures import Executor
 
 from aggregator.correlate.evidence import JobEvidence
 from aggregator.correlate.judge import judge
 from aggregator.discover import Discovery, discover
-from aggregator.layouts import QUOTING
-from aggregator.opening import ReadNotes, read_chunks, read_head
+from aggregator.opening import ReadNotes, read_chunks
+from aggregator.reference import newest_date
 from aggregator.verdict import Verdict
 from parsers.blocks import exception_signal
 from parsers.flight_recorder import FlightDump, load_dump
@@ -19,11 +18,10 @@ from parsers.multiline import Place
 from parsers.records import Role, Signal, Source, SourceKind, Stamp, StampQuality
 from parsers.safe_pickle import DamagedDump, UnsafePickle
 from parsers.scan import Scan
-from parsers.timestamps import StampContext, read_stamp
+from parsers.timestamps import StampContext
 from parsers.torch_elastic import read_error_json
 from parsers.triage import LogTriage
 
-_DATE = re.compile(rb"\b(20\d\d-[01]\d-[0-3]\d[T ][0-2]\d:[0-5]\d:[0-5]\d)")
 _SMALL_FILE = 256 << 20
 
 
@@ -39,12 +37,8 @@ def postmortem(paths: Sequence[str], *, executor: Executor | None = None) -> Ver
 def collect(found: Discovery, *, executor: Executor | None = None) -> JobEvidence:
     """Read every source of a discovery."""
     notes = ReadNotes()
-    reference = _reference(found.sources)
-    logs = [
-        s
-        for s in found.sources
-        if s.kind in {SourceKind.LOG, SourceKind.KERNEL, SourceKind.STATUS} and s.layout not in QUOTING
-    ]
+    reference = newest_date(found.sources)
+    logs = found.logs
     if executor is None:
         scans = [read_log(source, reference, notes, len(logs)) for source in logs]
     else:
@@ -82,17 +76,6 @@ def read_log(source: Source, reference_ns: int | None, notes: ReadNotes, files: 
     for chunk in read_chunks(source, notes):
         triage.feed(chunk)
     return triage.finish()
-
-
-def _reference(sources: Sequence[Source]) -> int | None:
-    """An instant near the job's end: the newest full date at the heads of its files. It completes year-less stamps."""
-    newest: int | None = None
-    for source in [s for s in sources if s.kind is not SourceKind.FLIGHT_RECORDER and s.real is not None][:64]:
-        for match in _DATE.finditer(read_head(source, 16 << 10)):
-            stamp = read_stamp("iso", match[1].decode(), StampContext())
-            if stamp is not None and (newest is None or stamp.ns > newest):
-                newest = stamp.ns
-    return newest
 
 
 def _whole(source: Source, notes: ReadNotes) -> bytes | None:

@@ -28,10 +28,10 @@ import sys
 from functools import partial
 from pathlib import Path
 from aggregator.discover import discover
-from aggregator.export import text_logs, write_events
+from aggregator.export import write_events
 from aggregator.opening import ReadNotes, read_chunks
 from parsers.normalise import normalise
-sources = text_logs(discover([sys.argv[1]]).sources)
+sources = discover([sys.argv[1]]).logs
 write_events(normalise(sources, partial(read_chunks, notes=ReadNotes())), Path(sys.argv[2]))
 """
 """The export without triage: no signatures."""
