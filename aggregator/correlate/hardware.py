@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Sequence
 
+from aggregator.correlate.evidence import NS
 from aggregator.correlate.identity import bus_key
 from parsers.records import Role, Signal
 
 _LINK_END = "nvidia.xid.nvlink_end"
+_FATAL = re.compile(r"(?i)(?<!non)(?<!non-)\bfatal\b")
+_CLEARLY_NS = NS // 2
+"""By so much the first end of a link complains before the other."""
 _FIRMWARE_SILENT = frozenset({"119", "120"})
 """Xid codes of a GPU whose firmware does not answer: whoever calls it waits, mostly in the kernel."""
 _TROUBLE = frozenset({Role.TEARDOWN, Role.ROOT, Role.EITHER, Role.SYMPTOM})
 
 
 def find_broken_link_ends(signals: Sequence[Signal]) -> None:
-    """Xid 74 is told of both ends of a link, and of switches: told of one GPU of a host only, it is that one's."""
+    """Link errors (Xid 74, 144 to 149) are told of both ends of a link, and of all GPUs behind a switch.
+
+    What broke is the only GPU that they are told of, else the only one of a fatal error, else the clearly first one.
+    """
     told: dict[str | None, dict[str, list[Signal]]] = defaultdict(lambda: defaultdict(list))
     for signal in signals:
         if signal.signature == _LINK_END and "bus_id" in signal.fields:
             told[signal.host][bus_key(signal.fields["bus_id"])].append(signal)
     for by_gpu in told.values():
-        if len(by_gpu) == 1:
-            for signal in next(iter(by_gpu.values())):
-                signal.role = Role.ROOT
+        fatal = [records for records in by_gpu.values() if any(_FATAL.search(s.text) for s in records)]
+        ordered = sorted(by_gpu.values(), key=_began)
+        if len(by_gpu) == 1 or len(fatal) == 1:
+            broken = fatal[0] if fatal else ordered[0]
+        elif _began(ordered[1]) - _began(ordered[0]) >= _CLEARLY_NS:
+            broken = ordered[0]
+        else:
+            continue
+        for signal in broken:
+            signal.role = Role.ROOT
+
+
+def _began(records: Sequence[Signal]) -> int:
+    return min(signal.ns or 0 for signal in records)
 
 
 def only_kept_waiting(signals: Sequence[Signal]) -> bool:

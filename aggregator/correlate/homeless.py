@@ -85,6 +85,12 @@ def _cluster_lead(
         lead = _homeless_lead(signals, writers, stories)
         lead.attributed = "the file is theirs, and each of them printed it once"
         return lead
+    tellers = [
+        story for story in stories.values()
+        if any(s.kind == signals[0].kind for s in story.roots) and (host is None or same_host(story.host or host, host))
+    ]  # fmt: skip
+    if count <= len(tellers):
+        return _homeless_lead(signals, (), stories)  # a second thread of theirs, or a copy without a tag
     fit = _silent_enders(signals, exits, stories, host)
     stopped = _stopped_quietly(exits, stories, host, fit)
     if 0 < len(fit) < count == len(fit) + len(stopped):

@@ -78,6 +78,7 @@ class Lead:
 
 _LOST_HOST = ("peer", "failed_host", "rebooted", "host", "nodes")
 """Fields in which schedulers name the node that they lost; `node` is the one that reports."""
+_SIGABRT = 6
 _HARDWARE = frozenset({"gpu_ecc", "gpu_lost", "nvlink_error"})
 
 # Which of several faults of one rank names the failure: proof by kernel or scheduler first, then what says most.
@@ -133,6 +134,10 @@ def fault_leads(stories: Mapping[int, Story]) -> list[Lead]:
 def exit_leads(stories: Mapping[int, Story]) -> list[Lead]:
     """Ranks with no fault of their own whose end speaks for itself."""
     leads = []
+    aborted = {
+        story.rank for story in stories.values()
+        if (story.symptoms or story.teardown) and any(e.signum == _SIGABRT for e in story.exits)
+    }  # fmt: skip
     told_to_stop = {rank for rank, story in stories.items() if story.told_to_stop}
     for story in stories.values():
         if story.roots:
@@ -144,8 +149,8 @@ def exit_leads(stories: Mapping[int, Story]) -> list[Lead]:
             tier = Tier.KILLED if item is not None else None
         if item is None:
             continue
-        if tier is None:
-            continue
+        if tier is None or (item.signum == _SIGABRT and aborted and not story.spoke_of_trouble):
+            continue  # where watchdogs abort the ranks that waited, an abort without a word is one more of these
         lead = Lead((story.rank,), item.kind, tier, None, item)
         told = [e.ns for e in story.exits if e.ns is not None]
         lead.hi = min(told) + NS if told else item.report.until_ns
@@ -168,7 +173,7 @@ def _exit_tier(story: Story, item: Exit) -> Tier | None:
         return Tier.FAULT
     if item.ending is Ending.CRASH:
         # A watchdog that tears its process down ends it with SIGABRT: a consequence.
-        return None if item.signum == 6 and (story.symptoms or story.teardown) else Tier.CRASH  # noqa: PLR2004
+        return None if item.signum == _SIGABRT and (story.symptoms or story.teardown) else Tier.CRASH
     if story.symptoms or story.teardown:
         return None
     return Tier.KILLED if item.ending is Ending.KILLED else Tier.ERROR_EXIT

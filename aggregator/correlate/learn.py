@@ -24,6 +24,8 @@ _FAMILY = 2
 """Files at least that prove, by each telling another rank, that each is one rank's."""
 _GENERIC_HOSTS = frozenset({"localhost", "127.0.0.1", "localhost.localdomain"})
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
+_GROUP_TAG = re.compile(r"\[(?:PG (?:ID )?(?P<pg>\w{1,40}) (?:PG GUID \S{1,80} )?)?Rank (?P<rank>\d{1,6})\] ")
+"""How ProcessGroupNCCL begins its own lines, whatever error they tell of."""
 _DEFAULT_GROUP = frozenset({None, "0", "default_pg"})
 
 
@@ -122,7 +124,7 @@ def _plain_group_ranks(signals: Sequence[Signal]) -> bool:
 
     where the numbers reach over most of the world are they those of the default group.
     """
-    if any("pg" in s.fields for s in signals):
+    if any(s.fields.get("pg") not in _DEFAULT_GROUP for s in signals):
         return False  # versions that name the group do so in every line but those that quote another
     told = {number(s.fields["pg_rank"]) for s in signals if "pg_rank" in s.fields and "pg" not in s.fields}
     worlds = [size for s in signals if (size := number(s.fields.get("world_size")))]
@@ -160,6 +162,11 @@ def _own_rank(signal: Signal, source: Source, table: Identity, plain: bool) -> N
         if rank is not None and fields.get("pg") in _DEFAULT_GROUP:
             signal.rank, signal.rank_how = rank, Known.CONTENT
             return
+    tag = _GROUP_TAG.search(signal.text) if "pg_rank" not in fields else None
+    if tag is not None:
+        fields["pg_rank"] = tag["rank"]
+        if tag["pg"] is not None:
+            fields["pg"] = tag["pg"]
     if "pg_rank" in fields and (fields.get("pg") in {"0", "default_pg"} or (plain and "pg" not in fields)):
         signal.rank, signal.rank_how = number(fields["pg_rank"]), Known.CONTENT
 
