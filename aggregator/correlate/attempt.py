@@ -15,7 +15,7 @@ from aggregator.correlate.hangs import find_suspects
 from aggregator.correlate.hardware import only_kept_waiting
 from aggregator.correlate.homeless import attribute_homeless
 from aggregator.correlate.identity import Identity
-from aggregator.correlate.joining import explain_aborts, join_kernel, merge_leads
+from aggregator.correlate.joining import explain_aborts, join_hardware, join_kernel, merge_leads
 from aggregator.correlate.leads import (
     FAULT_TIERS,
     Lead,
@@ -80,6 +80,7 @@ def _decide(
     ]
     join_kernel(leads, homeless, evidence)
     explain_aborts(leads, homeless)
+    join_hardware(leads)
     leads = merge_leads(leads)
     add_exits(leads, stories)
     faults = [lead for lead in leads if lead.tier in FAULT_TIERS]

@@ -48,8 +48,11 @@ def find_suspects(
     found: list[Suspect] = []
     recorded = analyse_dumps(dumps, table.world_size) if dumps else []
     logged = analyse_states(_states(signals), _members(table), table.world_size)
-    found += [replace(item, dumped=True) for finding in recorded if (item := _from_finding(finding, signals))]
-    found += [item for finding in logged if (item := _from_finding(finding, signals))]
+    waited = (
+        {story.rank for story in stories.values() if story.aborted and not story.heard} if _aborts(stories) else set()
+    )
+    found += [replace(item, dumped=True) for finding in recorded if (item := _from_finding(finding, signals, waited))]
+    found += [item for finding in logged if (item := _from_finding(finding, signals, waited))]
     found.extend(_odd_fingerprints(signals))
     found.extend(_named_peers(stories, signals, table))
     found.extend(_lost_peers(stories, signals, table))
@@ -59,12 +62,18 @@ def find_suspects(
     return found
 
 
-def _from_finding(finding: HangFinding, signals: Sequence[Signal]) -> Suspect | None:
-    if not finding.suspects:
+def _aborts(stories: Mapping[int, Story]) -> bool:
+    """Whether watchdogs abort the ranks that wait: whose log is lost and whose end was an abort then waited too."""
+    return any(story.aborted and story.symptoms for story in stories.values())
+
+
+def _from_finding(finding: HangFinding, signals: Sequence[Signal], waited: set[int]) -> Suspect | None:
+    suspects = tuple(rank for rank in finding.suspects if rank not in waited)
+    if not suspects:
         return None
     kind = "collective_mismatch" if finding.cause in {"mismatch", "ahead"} else "collective_timeout"
-    signal = next((s for s in signals if s.rank in finding.suspects and s.role in {Role.STATE, Role.SYMPTOM}), None)
-    return Suspect(finding.suspects, kind, finding.reason, finding.strength, signal)
+    signal = next((s for s in signals if s.rank in suspects and s.role in {Role.STATE, Role.SYMPTOM}), None)
+    return Suspect(suspects, kind, finding.reason, finding.strength, signal)
 
 
 def _odd_fingerprints(signals: Sequence[Signal]) -> list[Suspect]:
@@ -262,6 +271,8 @@ def _silent(stories: Mapping[int, Story], table: Identity) -> list[Suspect]:
     ]
     quiet = [rank for rank in range(world) if rank not in stories or not _complains(stories[rank])]
     quiet = [rank for rank in quiet if rank not in waiting]
+    if _aborts(stories):
+        quiet = [rank for rank in quiet if rank not in stories or stories[rank].heard or not stories[rank].aborted]
     if not quiet or len(waiting) * 2 < world or len(quiet) * 3 > world:
         return []
     waited = any(s.kind in WAITING_KINDS for rank in waiting for s in stories[rank].symptoms)

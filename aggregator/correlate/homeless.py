@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aggregator.correlate.evidence import JobEvidence
+from aggregator.correlate.evidence import JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.identity import Identity, rank_in_path, same_host
 from aggregator.correlate.leads import Lead, Tier, bounds, most_specific
 from aggregator.correlate.stories import Story, written_in
 from parsers.records import Known, Role, Signal, SourceKind
 
+_ONE_NODE = 16
+"""GPUs that one machine may have."""
 _MAY_REPEAT = 2
 """One process may print its error so many times: by its logger, and as it ends."""
 
@@ -101,7 +103,12 @@ def _cluster_lead(
         lead.attributed = "the launcher reports that rank's end and no other fault explains it"
     else:
         first = _first_reported(signals, exits, stories, host)
-        if first is not None:
+        device = _by_device(signals, stories, host, table)
+        if first is None and device is not None and count == 1:
+            lead = _homeless_lead(signals, (device,), stories)
+            lead.attributed = "the GPU that it names is that rank's, as no process was given devices of its own"
+            lead.strength = 0.7
+        elif first is not None:
             lead = _homeless_lead(signals, (first,), stories)
             lead.attributed = "the launcher noticed that rank's end first"
             lead.strength = 0.75
@@ -129,6 +136,27 @@ def _writers(signals: Sequence[Signal], stories: Mapping[int, Story]) -> tuple[i
         return ()
     found = tuple(story.rank for story in stories.values() if sources & story.sources)
     return () if any(stories[rank].spoke_of_trouble for rank in found) else found
+
+
+def _by_device(
+    signals: Sequence[Signal], stories: Mapping[int, Story], host: str | None, table: Identity
+) -> int | None:
+    """The rank whose local rank is the device that a fault names.
+
+    Where each process is given one device (CUDA_VISIBLE_DEVICES) that is number 0 to all of them: 0 tells nothing, a
+    higher number tells that all see all devices, and then local rank N takes device N.
+    """
+    devices = {number(signal.fields.get("gpu")) for signal in signals}
+    device = devices.pop() if len(devices) == 1 else None
+    if not device:
+        return None
+    base = table.base_of_scope.get(f"host {host}") if host else None
+    if base is None and len(table.hosts) <= 1 and table.world_size is not None and table.world_size <= _ONE_NODE:
+        base = 0
+    rank = base + device if base is not None else None
+    if rank is None or (rank in stories and stories[rank].spoke_of_trouble):
+        return None
+    return rank if table.world_size is None or rank < table.world_size else None
 
 
 def _stopped_quietly(

@@ -10,6 +10,8 @@ from aggregator.correlate.identity import same_host
 from aggregator.correlate.leads import FAULT_TIERS, Lead, Tier, most_specific
 from parsers.records import Role, Signal
 
+_OF_THE_GPU = frozenset({"cuda_error", "cuda_illegal_access", "nccl_error", "gpu_xid"})
+
 
 def join_kernel(leads: list[Lead], homeless: Sequence[Signal], evidence: JobEvidence) -> None:
     """A kernel or scheduler record of a kill on a host explains a rank there that ended without a word."""
@@ -33,6 +35,23 @@ def join_kernel(leads: list[Lead], homeless: Sequence[Signal], evidence: JobEvid
                 target.hosts = (host,)
             for lead in whole:
                 leads.remove(lead)
+
+
+def join_hardware(leads: list[Lead]) -> None:
+    """What the driver proves of a host's GPU explains the one rank there that reports an error of its GPU."""
+    for proof in [lead for lead in leads if lead.proven and not lead.ranks and lead.hosts]:
+        struck = [
+            lead for lead in leads
+            if lead.tier is Tier.FAULT and len(lead.ranks) == 1 and lead.kind in _OF_THE_GPU
+            and any(same_host(proof.hosts[0], host) for host in lead.hosts)
+        ]  # fmt: skip
+        if len(struck) != 1:
+            continue
+        target = struck[0]
+        target.support.extend(s for s in (target.signal, *proof.support) if s is not None)
+        target.kind, target.signal = proof.kind, proof.signal
+        target.reasons.append("the driver's record of a broken GPU and this rank's error on that host belong together")
+        leads.remove(proof)
 
 
 def explain_aborts(leads: Sequence[Lead], homeless: Sequence[Signal]) -> None:

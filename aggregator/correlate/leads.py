@@ -136,7 +136,7 @@ def exit_leads(stories: Mapping[int, Story]) -> list[Lead]:
     leads = []
     aborted = {
         story.rank for story in stories.values()
-        if (story.symptoms or story.teardown) and any(e.signum == _SIGABRT for e in story.exits)
+        if (story.symptoms or story.teardown) and story.aborted
     }  # fmt: skip
     told_to_stop = {rank for rank, story in stories.items() if story.told_to_stop}
     for story in stories.values():

@@ -12,6 +12,7 @@ from aggregator.correlate.identity import Identity, stream_rank
 from parsers.records import Role, Signal, StampQuality
 
 FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
+_SIGABRT = 6
 _A_HABIT = 2
 """A program that went on from the same error so often goes on from the next one too."""
 _FAR_NS = 12 * 3600 * NS
@@ -56,6 +57,11 @@ class Story:
     def spoke_of_trouble(self) -> bool:
         """Whether the rank printed any error of its own."""
         return bool(self.roots or self.eithers or self.symptoms)
+
+    @property
+    def aborted(self) -> bool:
+        """Whether it ended with SIGABRT."""
+        return any(item.signum == _SIGABRT for item in self.exits)
 
     @property
     def told_to_stop(self) -> bool:
