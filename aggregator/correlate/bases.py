@@ -21,7 +21,7 @@ def learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) -
     """A node's global ranks begin at some base: known from any line that tells both ranks."""
     votes: dict[Scope, Counter[int]] = defaultdict(Counter)
     locals_seen: set[int] = set()
-    for source, key, _ in evidence.activities():
+    for source, key, _ in evidence.activities:
         local = key.local_rank if key.local_rank is not None else source.local_rank
         if local is None:
             continue

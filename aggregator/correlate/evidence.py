@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from parsers.flight_recorder import FlightDump
 from parsers.records import Signal, Skipped, Source, StampQuality
@@ -13,7 +14,7 @@ MAX_WORLD = 1 << 17
 """A larger world size is a misread number."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class JobEvidence:
     """One job's sources, what was found in each, and the dumps."""
 
@@ -40,6 +41,7 @@ class JobEvidence:
         """The source of a signal."""
         return self.sources[signal.source]
 
+    @cached_property
     def activities(self) -> list[tuple[Source, StreamKey, Activity]]:
         """Every stream of every log."""
         return [(scan.source, key, activity) for scan in self.scans for key, activity in scan.activity.items()]

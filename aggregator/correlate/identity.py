@@ -7,6 +7,7 @@ likely is marked `Known.GUESS`.
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from dataclasses import dataclass, field
 
 from aggregator.correlate.evidence import number
@@ -39,9 +40,13 @@ class Identity:
     local_size: int | None = None
     ranks: set[int] = field(default_factory=set)
     hosts: list[str] = field(default_factory=list)
+    _known_hosts: set[str] = field(default_factory=set, repr=False)
+    _by_pid: dict[int, set[int]] = field(default_factory=dict, repr=False)
+    _pids_indexed: int = field(default=0, repr=False)
 
     def add_host(self, host: str | None) -> None:
-        if host and host not in self.hosts:
+        if host and host not in self._known_hosts:
+            self._known_hosts.add(host)
             self.hosts.append(host)
 
     def ranks_on(self, host: str) -> list[int]:
@@ -52,8 +57,13 @@ class Identity:
         """The rank of a process; without its host only if the pid is one rank's alone."""
         if (host, pid) in self.rank_of_pid:
             return self.rank_of_pid[host, pid]
-        found = {rank for (_, other), rank in self.rank_of_pid.items() if other == pid}
-        return found.pop() if len(found) == 1 else None
+        if self._pids_indexed != len(self.rank_of_pid):  # the table only grows
+            self._pids_indexed = len(self.rank_of_pid)
+            self._by_pid = defaultdict(set)
+            for (_, known), rank in self.rank_of_pid.items():
+                self._by_pid[known].add(rank)
+        found = self._by_pid.get(pid, set())
+        return next(iter(found)) if len(found) == 1 else None
 
     def rank_for_bus(self, bus: str, host: str | None) -> int | None:
         """The rank whose GPU has a PCI address, in NCCL's or the kernel's spelling."""

@@ -112,7 +112,7 @@ def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]
 
 def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> Job:
     stamps = [
-        s.ns for _, _, activity in evidence.activities() for s in (activity.first_stamp, activity.last_stamp)
+        s.ns for _, _, activity in evidence.activities for s in (activity.first_stamp, activity.last_stamp)
         if s is not None and not s.boot and s.year_known
     ]  # fmt: skip
     ids = [source.job_id for source in evidence.sources if source.job_id]

@@ -72,7 +72,7 @@ def _without_repeats(signals: Sequence[Signal]) -> list[Signal]:
 def _trust_files(evidence: JobEvidence, table: Identity) -> None:
     """Whether the number in a file's name is its global rank: its own lines and its siblings can refute it."""
     tagged: dict[int, Counter[int]] = defaultdict(Counter)
-    for source, key, activity in evidence.activities():
+    for source, key, activity in evidence.activities:
         if key.rank is not None:
             tagged[source.index][key.rank] += activity.lines
     folders: dict[int, set[str]] = defaultdict(set)
@@ -110,7 +110,7 @@ def _file_rank(source: Source, named: int, inside: Counter[int], *, shared: bool
 def _tasks_are_ranks(evidence: JobEvidence, signals: list[Signal]) -> bool:
     """Srun's task number is the global rank, unless each task is a launcher of its own."""
     agree = differ = 0
-    for _, key, _ in evidence.activities():
+    for _, key, _ in evidence.activities:
         if key.task is not None and key.rank is not None:
             agree += key.rank == number(key.task)
             differ += key.rank != number(key.task)
@@ -180,7 +180,7 @@ def _own_files(evidence: JobEvidence, signals: list[Signal], table: Identity) ->
     for signal in signals:
         if signal.rank is not None and signal.role is not Role.EXIT:
             told[signal.source].add(signal.rank)
-    for source, key, _ in evidence.activities():
+    for source, key, _ in evidence.activities:
         if key.rank is not None:
             told[source.index].add(key.rank)
     single = {index: ranks.copy().pop() for index, ranks in told.items() if len(ranks) == 1}
@@ -209,7 +209,10 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
         _learn_line(signal, evidence.source(signal), table)
     # The name of a file or folder may be an alias: what lines say comes first.
     for signal in signals:
-        if signal.rank is not None and signal.rank_how is not Known.GUESS:
+        if signal.rank is None or signal.rank_how is Known.GUESS:
+            continue
+        known = table.host_of_rank.get(signal.rank)
+        if known is None or _is_nameless(known):
             host = host_named(signal, evidence.source(signal), table)
             if host:
                 _tell_host(table, signal.rank, host)
@@ -217,8 +220,8 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
         filed = table.rank_of_source.get(source.index)
         if filed is not None and source.host:
             _tell_host(table, filed, source.host)
-    for signal in signals:
-        host, tasks = signal.fields.get("host"), ints(signal.fields.get("tasks"))
+    for signal in [s for s in signals if "tasks" in s.fields]:
+        host, tasks = signal.fields.get("host"), ints(signal.fields["tasks"])
         if host and tasks and "[" not in host and "," not in host:
             for task in tasks:
                 if table.tasks_are_ranks:
@@ -273,7 +276,7 @@ def _is_nameless(host: str) -> bool:
 
 def _tell_host(table: Identity, rank: int, host: str) -> None:
     known = table.host_of_rank.get(rank)
-    if known is None or (_is_nameless(known) and not _is_nameless(host)):
+    if known is None or (known != host and _is_nameless(known) and not _is_nameless(host)):
         table.host_of_rank[rank] = host
 
 
@@ -334,7 +337,7 @@ def _set_host(signal: Signal, table: Identity) -> None:
 
 
 def _finish(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
-    for source, key, _ in evidence.activities():
+    for source, key, _ in evidence.activities:
         rank = stream_rank(source, key, table)
         if rank is not None:
             table.ranks.add(rank)

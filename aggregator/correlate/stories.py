@@ -122,7 +122,7 @@ def _file(story: Story, signal: Signal) -> None:
 
 
 def _last_seen(evidence: JobEvidence, stories: dict[int, Story], table: Identity) -> None:
-    for source, key, activity in evidence.activities():
+    for source, key, activity in evidence.activities:
         rank = stream_rank(source, key, table)
         if rank is None or rank not in stories:
             continue
