@@ -148,6 +148,7 @@ def export(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Job folder or log files.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Parquet file to write.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
+    redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Mask secrets in the lines.")] = True,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Nothing on stderr but errors.")] = False,
     verbose: Annotated[
         int, typer.Option("-v", "--verbose", count=True, show_default=False, help="Say more on stderr; -vv yet more.")
@@ -155,7 +156,7 @@ def export(
 ) -> None:
     """Write every log line as a row of a Parquet table, with rank, time and stream.
 
-    The lines are as they were logged: secrets in them are not masked.
+    Secrets are masked; control characters stay as they were logged.
 
     \b
     Examples:
@@ -167,7 +168,7 @@ def export(
     refuse_overwrite(output, force=force)
     from aggregator.export import export_events  # noqa: PLC0415 - brings Polars and PyArrow
 
-    summary = export_events(paths, output, force=force)
+    summary = export_events(paths, output, force=force, redact=redact)
     if not quiet:
         lines = [f"{summary.rows:,} rows of {summary.files:,} files written to {output}"]
         lines += [f"not read: {item.path}: {item.reason}" for item in summary.skipped]

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 
 from aggregator.discover import discover
 from aggregator.errors import OutputError
+from aggregator.masking import masked
 from aggregator.opening import ReadNotes, read_chunks
 from aggregator.reference import newest_date
 from parsers.lexicon import default_lexicon
@@ -50,8 +51,8 @@ class ExportSummary:
     skipped: tuple[Skipped, ...]
 
 
-def export_events(paths: Sequence[str], output: Path, *, force: bool) -> ExportSummary:
-    """Write all lines of the logs under `paths` to the Parquet file `output`.
+def export_events(paths: Sequence[str], output: Path, *, force: bool, redact: bool = True) -> ExportSummary:
+    """Write all lines of the logs under `paths` to the Parquet file `output`, secrets masked unless `redact` is false.
 
     The file appears whole or not at all.
 
@@ -67,7 +68,7 @@ def export_events(paths: Sequence[str], output: Path, *, force: bool) -> ExportS
         return LogTriage(source, default_lexicon(), StampContext(reference or source.reference_ns), files=len(logs))
 
     rows = normalise(logs, partial(read_chunks, notes=notes), triage, reference_ns=reference)
-    write_events(rows, output)
+    write_events(masked(rows) if redact else rows, output)
     stats = rows.stats
     skipped = [*found.skipped, *(note for note in notes.items if note not in found.skipped)]
     return ExportSummary(stats.files, stats.lines, stats.bytes, stats.rows, tuple(skipped))

@@ -171,3 +171,17 @@ def test_the_file_has_the_permissions_of_any_new_file(output):
     plain.touch()
     write_events([batch(1)], output)
     assert stat.S_IMODE(output.stat().st_mode) == stat.S_IMODE(plain.stat().st_mode)
+
+
+def test_secrets_are_masked_in_the_table_unless_asked_for(tmp_path):
+    token = "hf_" + "aBcDeFgHiJkLmNoPqRsTuVwXyZ01234567"
+    lines = ["rank 0 step 1 tokens/s 1234", f"login(token={token})", "no secret here", f"again {token}"]
+    log = tmp_path / "rank_0.log"
+    log.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    export_events([str(log)], tmp_path / "masked.parquet", force=False)
+    body = pq.read_table(tmp_path / "masked.parquet")["body"].to_pylist()
+    assert [body[0], body[2]] == [lines[0], lines[2]]
+    assert not any(token in line for line in body)
+    assert body[1].startswith("login(token=[hf-token:")
+    export_events([str(log)], tmp_path / "plain.parquet", force=False, redact=False)
+    assert pq.read_table(tmp_path / "plain.parquet")["body"].to_pylist() == lines
