@@ -16,11 +16,12 @@ from aggregator.correlate.evidence import NS
 from aggregator.correlate.identity import Identity
 from parsers.records import Role, Signal, StampQuality
 
-UNKNOWN_NS = 60 * NS
-"""How far apart two hosts' stamps must be to order them while nothing is known of their clocks: beyond what machines
-that keep time at all are off."""
+UNKNOWN_NS = 600 * NS
+"""How far apart two hosts' stamps must be to order them while nothing is known of their clocks: a machine whose
+time service is down is off by minutes after some months."""
 _LEAST_NS = NS // 20
 _ZONE_NS = 1800 * NS
+_ZONE_SLACK_NS = 60 * NS
 _MOST_ZONES = 52
 """Between the first time zone and the last, in half hours."""
 _EVENTS = 3
@@ -62,7 +63,7 @@ class ClockModel:
         if gap < slack:
             return False
         zones = round(gap / _ZONE_NS)
-        return slack < UNKNOWN_NS or not (0 < zones <= _MOST_ZONES and abs(gap - zones * _ZONE_NS) <= UNKNOWN_NS)
+        return slack < UNKNOWN_NS or not (0 < zones <= _MOST_ZONES and abs(gap - zones * _ZONE_NS) <= _ZONE_SLACK_NS)
 
     def common(self, ns: int, host: str | None) -> int:
         """A host's stamp in the reference's time."""

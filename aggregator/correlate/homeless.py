@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
-from aggregator.correlate.evidence import JobEvidence, number
+from aggregator.correlate.evidence import JobEvidence, ints, number
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.identity import Identity, rank_in_path, same_host
 from aggregator.correlate.leads import Lead, Tier, bounds, most_specific
 from aggregator.correlate.stories import Story, written_in
 from parsers.records import Known, Role, Signal, SourceKind
 
+_WITNESSES = 3
 _ONE_NODE = 16
 """GPUs that one machine may have."""
 _MAY_REPEAT = 2
@@ -45,9 +48,20 @@ def attribute_homeless(
             exception = signal.exception.root_type if signal.exception is not None else ""
             clusters.setdefault((signal.kind or "", exception, signal.host or ""), []).append(signal)
     for signals in clusters.values():
-        lead = _cluster_lead(signals, stories, exits, evidence, table)
+        lead = _cluster_lead(signals, stories, exits, evidence, table, homeless)
         leads.append(lead)
     return _merge_same_rank(leads)
+
+
+def _witnessed(homeless: Sequence[Signal], stories: Mapping[int, Story]) -> int | None:
+    """The one rank that several others name as lost and that has no error of its own."""
+    told: Counter[int] = Counter()
+    for signal in [*homeless, *(s for story in stories.values() for s in story.symptoms)]:
+        for rank in ints(signal.fields.get("peer_ranks")) or ints(signal.fields.get("peer_rank")):
+            if rank != signal.rank:
+                told[rank] += 1
+    quiet = [rank for rank in told if rank not in stories or not stories[rank].spoke_of_trouble]
+    return quiet[0] if len(quiet) == 1 and told[quiet[0]] >= _WITNESSES else None
 
 
 def _rank_by_path(signal: Signal, table: Identity) -> int | None:
@@ -71,62 +85,91 @@ def _homeless_lead(signals: list[Signal], ranks: tuple[int, ...], stories: Mappi
     return lead
 
 
+@dataclass(frozen=True, slots=True)
+class _Whose:
+    """Ranks that a fault is put down to, why, and how sure that is."""
+
+    ranks: tuple[int, ...] = ()
+    how: str = ""
+    strength: float = 0.9
+
+
 def _cluster_lead(
-    signals: list[Signal], stories: Mapping[int, Story], exits: Sequence[Exit], evidence: JobEvidence, table: Identity
-) -> Lead:
-    """The ranks that launchers say ended badly without a word of their own are those that said this."""
+    signals: list[Signal], stories: Mapping[int, Story], exits: Sequence[Exit], evidence: JobEvidence, table: Identity,
+    homeless: Sequence[Signal],
+) -> Lead:  # fmt: skip
     host = signals[0].host or evidence.source(signals[0]).host
-    if host and signals[0].kind == "nvlink_error" and signals[0].signature.startswith(_FABRIC):
-        lead = _homeless_lead(signals, tuple(table.ranks_on(host)), stories)
-        lead.attributed = "a fault of the node's switch fabric strikes all its GPUs"
+    whose = _whose(signals, stories, exits, host, table, homeless)
+    lead = _homeless_lead(signals, whose.ranks, stories)
+    lead.attributed, lead.strength = whose.how, whose.strength
+    if host and (not lead.hosts or lead.kind == "nvlink_error"):
         lead.hosts = (host,)
-        return lead
+    if not lead.hosts and len(table.hosts) == 1:
+        lead.hosts = (table.hosts[0],)
+    if len(lead.ranks) == 1:
+        for signal in signals:
+            signal.rank, signal.rank_how = lead.ranks[0], Known.GUESS
+    return lead
+
+
+def _whose(
+    signals: Sequence[Signal], stories: Mapping[int, Story], exits: Sequence[Exit], host: str | None, table: Identity,
+    homeless: Sequence[Signal],
+) -> _Whose:  # fmt: skip
+    """The surest of the ways that there are to tell whose fault it is."""
+    if host and signals[0].signature.startswith(_FABRIC):
+        return _Whose(tuple(table.ranks_on(host)), "a fault of the node's switch fabric strikes all its GPUs")
     count = _distinct(signals)
     writers = _writers(signals, stories)
     if count == len(writers) > _MAY_REPEAT:
-        lead = _homeless_lead(signals, writers, stories)
-        lead.attributed = "the file is theirs, and each of them printed it once"
-        return lead
+        return _Whose(writers, "the file is theirs, and each of them printed it once")
     tellers = [
         story for story in stories.values()
         if any(s.kind == signals[0].kind for s in story.roots) and (host is None or same_host(story.host or host, host))
     ]  # fmt: skip
     if count <= len(tellers):
-        return _homeless_lead(signals, (), stories)  # a second thread of theirs, or a copy without a tag
+        return _Whose()  # a second thread of theirs, or a copy without a tag
+    ended = _by_its_end(signals, count, stories, exits, host)
+    named = _witnessed(homeless, stories)
+    there = host is None or same_host(table.host_of_rank.get(named if named is not None else -1, host), host)
+    if named is not None and there and (not ended.ranks or named in ended.ranks):
+        return _Whose((named,), "the other ranks name it as the one that they lost", 0.7)
+    if ended.ranks and count + _victims(homeless, host) <= max(len(ended.ranks), 1):
+        return ended
+    device = _by_device(signals, stories, host, table) if count == 1 else None
+    if device is not None:
+        how = "the GPU that it names is that rank's, as no process was given devices of its own"
+        return _Whose((device,), how, 0.7)
+    # What a scheduler or kernel prints of a host is no process's own word: nobody is left over for it.
+    own_word = all(s.exception is not None or s.kind in {"abort", "segfault", "bus_error"} for s in signals)
+    left = _left_over(stories, table) if own_word and count == 1 else []
+    return _Whose(tuple(left), "every other rank's errors are accounted for", 0.7) if len(left) == 1 else _Whose()
+
+
+def _by_its_end(
+    signals: Sequence[Signal], count: int, stories: Mapping[int, Story], exits: Sequence[Exit], host: str | None
+) -> _Whose:
+    """The ranks that launchers say ended badly without a word of their own are those that said this."""
     fit = _silent_enders(signals, exits, stories, host)
     stopped = _stopped_quietly(exits, stories, host, fit)
     if 0 < len(fit) < count == len(fit) + len(stopped):
         # The launcher saw one end and stopped the rest before it saw theirs; the print is there once for each.
         fit = sorted([*fit, *stopped])
     if fit and (len(fit) == 1 or count >= len(fit)):
-        lead = _homeless_lead(signals, tuple(fit), stories)
-        lead.attributed = "the launcher reports that rank's end and no other fault explains it"
-    else:
-        first = _first_reported(signals, exits, stories, host)
-        device = _by_device(signals, stories, host, table)
-        if first is None and device is not None and count == 1:
-            lead = _homeless_lead(signals, (device,), stories)
-            lead.attributed = "the GPU that it names is that rank's, as no process was given devices of its own"
-            lead.strength = 0.7
-        elif first is not None:
-            lead = _homeless_lead(signals, (first,), stories)
-            lead.attributed = "the launcher noticed that rank's end first"
-            lead.strength = 0.75
-        else:
-            # What a scheduler or kernel prints of a host is no process's own word: nobody is left over for it.
-            own_word = all(s.exception is not None or s.kind in {"abort", "segfault", "bus_error"} for s in signals)
-            left = _left_over(stories, table) if own_word and count == 1 else []
-            lead = _homeless_lead(signals, tuple(left) if len(left) == 1 else (), stories)
-            lead.attributed = "every other rank's errors are accounted for" if lead.ranks else ""
-            lead.strength = 0.7
-    if not lead.hosts and host:
-        lead.hosts = (host,)
-    if not lead.hosts and len(table.hosts) == 1:
-        lead.hosts = (table.hosts[0],)
-    for signal in signals:
-        if len(lead.ranks) == 1:
-            signal.rank, signal.rank_how = lead.ranks[0], Known.GUESS
-    return lead
+        return _Whose(tuple(fit), "the launcher reports that rank's end and no other fault explains it")
+    first = _first_reported(signals, exits, stories, host)
+    if first is not None:
+        return _Whose((first,), "the launcher noticed that rank's end first", 0.75)
+    return _Whose()
+
+
+def _victims(homeless: Sequence[Signal], host: str | None) -> int:
+    """Errors of ranks that nothing tells, and that waited or lost a peer: a launcher's report may be of their ends."""
+    return sum(
+        signal.role is Role.SYMPTOM and signal.exception is not None
+        and (host is None or signal.host is None or same_host(signal.host, host))
+        for signal in homeless
+    )  # fmt: skip
 
 
 def _writers(signals: Sequence[Signal], stories: Mapping[int, Story]) -> tuple[int, ...]:

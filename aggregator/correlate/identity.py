@@ -17,6 +17,9 @@ from parsers.scan import StreamKey
 Scope = str
 """A node as far as its name is known: a host, else a folder or file that one launcher wrote."""
 
+_BUS_DIGITS = 5
+"""Of a PCI address without its domain: bus, device, function."""
+
 # DeepSpeed's shards are numbered by data-parallel rank, which is global where there is one model-parallel rank.
 _RANK_IN_PATH = re.compile(
     r"(?:zero_pp_rank_(?P<shard>\d+)_mp_rank_0+(?!\d)|(?:^|[/.\s'\"-]|[a-oq-z]_)rank[_-]?(?P<rank>\d+))"
@@ -73,6 +76,12 @@ class Identity:
             for (where, other), rank in self.rank_of_bus.items()
             if other == wanted and (host is None or where is None or same_host(where, host))
         }
+        if not found:  # NCCL leaves out the PCI domain where there is one only
+            found = {
+                rank
+                for (where, other), rank in self.rank_of_bus.items()
+                if other[-_BUS_DIGITS:] == wanted[-_BUS_DIGITS:] and where is not None and same_host(where, host)
+            }
         return found.pop() if len(found) == 1 else None
 
 

@@ -292,6 +292,8 @@ def _derive(signal: Signal, source: Source, table: Identity) -> None:
             rank = table.rank_for_pid(candidate, host)
             if rank is not None:
                 signal.rank, signal.rank_how = rank, Known.MAP
+                if "bus_id" in fields:
+                    table.rank_of_bus.setdefault((host, bus_key(fields["bus_id"])), rank)
                 return
     bus = fields.get("bus_id")
     if bus is not None:
