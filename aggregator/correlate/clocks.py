@@ -45,11 +45,15 @@ class ClockModel:
 
     reference: str | None = None
     hosts: dict[str, HostClock] = field(default_factory=dict)
+    one_host: bool = True
+    """Whether the job ran on one host only, as far as is known."""
 
     def slack_ns(self, one: str | None, other: str | None) -> int:
         """How far two hosts' corrected stamps must be apart to order their events."""
-        if one is None or other is None or one == other:
+        if one == other and one is not None:
             return 0
+        if one is None or other is None:
+            return 0 if self.one_host else UNKNOWN_NS
         left, right = self.hosts.get(one), self.hosts.get(other)
         return UNKNOWN_NS if left is None or right is None else left.epsilon_ns + right.epsilon_ns
 
@@ -75,7 +79,7 @@ def estimate(signals: Iterable[Signal], table: Identity) -> ClockModel:
     """The offsets of all hosts that share events with the one that shares most."""
     moments = _shared_moments(signals, table)
     if not moments:
-        return ClockModel()
+        return ClockModel(one_host=len(table.hosts) <= 1)
     events_of: dict[str, set[Event]] = defaultdict(set)
     for event, by_host in moments.items():
         for host in by_host:
@@ -87,7 +91,7 @@ def estimate(signals: Iterable[Signal], table: Identity) -> ClockModel:
         if host == reference or not shared:
             continue
         hosts[host] = _offset([(row[host], row[reference]) for row in shared])
-    return ClockModel(reference, hosts)
+    return ClockModel(reference, hosts, one_host=len(table.hosts) <= 1)
 
 
 def loosen_bounds(signals: Sequence[Signal], table: Identity) -> None:

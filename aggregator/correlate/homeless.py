@@ -166,7 +166,7 @@ def _by_its_end(
 def _victims(homeless: Sequence[Signal], host: str | None) -> int:
     """Errors of ranks that nothing tells, and that waited or lost a peer: a launcher's report may be of their ends."""
     return sum(
-        signal.role is Role.SYMPTOM and signal.exception is not None
+        signal.role is Role.SYMPTOM and signal.exception is not None and signal.local_rank is None
         and (host is None or signal.host is None or same_host(signal.host, host))
         for signal in homeless
     )  # fmt: skip

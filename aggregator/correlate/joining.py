@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aggregator.correlate.evidence import JobEvidence
+from aggregator.correlate.evidence import JobEvidence, ints
 from aggregator.correlate.exits import Ending
 from aggregator.correlate.identity import same_host
 from aggregator.correlate.leads import FAULT_TIERS, Lead, Tier, most_specific
@@ -19,6 +19,12 @@ def join_kernel(leads: list[Lead], homeless: Sequence[Signal], evidence: JobEvid
         if signal.role is not Role.ROOT or signal.kind not in {"host_oom", "gpu_lost", "gpu_ecc", "gpu_xid"}:
             continue
         host = signal.host or evidence.source(signal).host
+        worker = _lost_worker(leads, signal)
+        if worker is not None:
+            worker.kind, worker.signal, worker.support = "host_oom", signal, [*worker.support, *_told(worker)]
+            worker.reasons.append("the kernel killed the worker process that this rank lost")
+            leads[:] = [lead for lead in leads if lead.ranks or lead.kind != "host_oom"]
+            continue
         killed = [
             lead for lead in leads
             if lead.exit is not None and lead.exit.ending in {Ending.KILLED, Ending.OOM} and len(lead.ranks) == 1
@@ -35,6 +41,23 @@ def join_kernel(leads: list[Lead], homeless: Sequence[Signal], evidence: JobEvid
                 target.hosts = (host,)
             for lead in whole:
                 leads.remove(lead)
+
+
+def _lost_worker(leads: Sequence[Lead], killed: Signal) -> Lead | None:
+    """The lead of the rank that says that it lost the very process that the kernel killed for its memory."""
+    pid = killed.fields.get("pid")
+    if pid is None or not pid.isdigit() or killed.kind != "host_oom":
+        return None
+    for lead in leads:
+        if len(lead.ranks) == 1 and lead.signal is not None and lead.signal is not killed:
+            told = (lead.signal, *lead.support)
+            if any(int(pid) in ints(s.fields.get("worker_pids") or s.fields.get("worker_pid")) for s in told):
+                return lead
+    return None
+
+
+def _told(lead: Lead) -> list[Signal]:
+    return [lead.signal] if lead.signal is not None else []
 
 
 def join_hardware(leads: list[Lead]) -> None:
