@@ -64,7 +64,7 @@ def judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity,
         hosts = table.hosts if len(table.hosts) <= 64 else ()  # noqa: PLR2004 - a list for a reader
         failure = narrate.outside(decision, decision.external, evidence, stories, hosts)
     else:
-        failure = narrate.failure(decision, evidence, stories, signals, exits, table.hosts)
+        failure = narrate.failure(decision, evidence, stories, signals, exits, table.hosts, clocks)
     return Judgement(outcome, failure, stories, exits)
 
 

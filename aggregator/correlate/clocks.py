@@ -8,7 +8,7 @@ the offset; their scatter is its uncertainty. Nothing is assumed of hosts withou
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import median
 
@@ -76,22 +76,40 @@ class ClockModel:
 
 
 def estimate(signals: Iterable[Signal], table: Identity) -> ClockModel:
-    """The offsets of all hosts that share events with the one that shares most."""
+    """The offsets of all hosts that share events, against the one whose clock is taken for right.
+
+    That is the host in the middle, or of two the one of rank 0, whose logs and launcher are read most.
+    """
     moments = _shared_moments(signals, table)
+    one_host = len(table.hosts) <= 1
     if not moments:
-        return ClockModel(one_host=len(table.hosts) <= 1)
+        return ClockModel(one_host=one_host)
     events_of: dict[str, set[Event]] = defaultdict(set)
     for event, by_host in moments.items():
         for host in by_host:
             events_of[host].add(event)
-    reference = max(sorted(events_of), key=lambda host: len(events_of[host]))
+    busiest = max(sorted(events_of), key=lambda host: len(events_of[host]))
+    hosts = _against(busiest, events_of, moments)
+    if len(hosts) > 2:  # noqa: PLR2004 - of two none is in the middle
+        reference = sorted(hosts, key=lambda host: (hosts[host].offset_ns, host))[len(hosts) // 2]
+    else:
+        reference = table.host_of_rank.get(0, busiest)
+    if reference != busiest and reference in hosts:
+        again = _against(reference, events_of, moments)
+        if len(again) == len(hosts):
+            return ClockModel(reference, again, one_host=one_host)
+    return ClockModel(busiest, hosts, one_host=one_host)
+
+
+def _against(
+    reference: str, events_of: Mapping[str, set[Event]], moments: Mapping[Event, Mapping[str, tuple[int, int]]]
+) -> dict[str, HostClock]:
     hosts = {reference: HostClock(0, 0, "reference")}
     for host, events in events_of.items():
         shared = [moments[event] for event in events if reference in moments[event]]
-        if host == reference or not shared:
-            continue
-        hosts[host] = _offset([(row[host], row[reference]) for row in shared])
-    return ClockModel(reference, hosts, one_host=len(table.hosts) <= 1)
+        if host != reference and shared:
+            hosts[host] = _offset([(row[host], row[reference]) for row in shared])
+    return hosts
 
 
 def loosen_bounds(signals: Sequence[Signal], table: Identity) -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from aggregator.correlate.clocks import ClockModel
 from aggregator.correlate.confidence import confidence
-from aggregator.correlate.decide import Decision, external_ns
+from aggregator.correlate.decide import Decision, external_ns, host_of
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.identity import same_host
@@ -77,7 +78,7 @@ def cite(evidence: JobEvidence, signal: Signal, why: str) -> Evidence:
 def failure(
     decision: Decision, evidence: JobEvidence, stories: Mapping[int, Story], signals: Sequence[Signal],
     exits: Sequence[Exit],
-    known_hosts: Sequence[str],
+    known_hosts: Sequence[str], clocks: ClockModel,
 ) -> Failure:  # fmt: skip
     """The `first_failure` of a verdict."""
     lead = decision.leads[0]
@@ -85,6 +86,9 @@ def failure(
     story = stories.get(lead.ranks[0]) if lead.ranks else None
     exception = signal.exception if signal is not None else None
     when, uncertainty, resolution = _time(lead, story)
+    clock = clocks.hosts.get(host_of(lead) or "")
+    if when is not None and clock is not None:
+        when, uncertainty = when - clock.offset_ns, (uncertainty or 0.0) + clock.epsilon_ns / NS
     step = number(signal.fields.get("step")) if signal is not None else None
     ranks = decision.ranks if decision.status is not Status.UNDETERMINED else ()
     hosts = _one_name_each(
