@@ -129,9 +129,9 @@ def _shared_moments(signals: Iterable[Signal], table: Identity) -> dict[Event, d
     moments: dict[Event, dict[str, tuple[int, int]]] = defaultdict(dict)
     for signal in signals:
         stamp = signal.stamp
-        if stamp is None or stamp.boot or signal.quality is not StampQuality.OWN or signal.rank is None:
+        if stamp is None or stamp.boot or signal.quality is not StampQuality.OWN:
             continue
-        host = table.host_of_rank.get(signal.rank) or signal.host
+        host = (table.host_of_rank.get(signal.rank) if signal.rank is not None else None) or signal.host
         event = _event(signal)
         if host is None or event is None:
             continue
