@@ -19,11 +19,13 @@ from aggregator.correlate.collectives import (
 )
 from aggregator.correlate.evidence import ints, number
 from aggregator.correlate.identity import Identity, same_host
-from aggregator.correlate.stories import Story
+from aggregator.correlate.stories import Story, last_step
 from parsers.flight_recorder import FlightDump
 from parsers.records import Role, Signal
 
 WAITING_KINDS = frozenset({"collective_timeout", "rendezvous_failure"})
+_MARKS, _FEW = 2, 3
+"""Marks of progress that show a rank's pace; ranks of which most can be of one mind."""
 LOST_KINDS = frozenset({"network_error", "nccl_error", "ib_error"})
 
 
@@ -58,6 +60,7 @@ def find_suspects(
     found.extend(_lost_peers(stories, signals, table))
     found.extend(_silent(stories, table))
     found.extend(_silent_hosts(stories, table))
+    found.extend(_behind_in_steps(stories))
     found.sort(key=lambda suspect: -suspect.strength)
     return found
 
@@ -302,3 +305,23 @@ def _silent_hosts(stories: Mapping[int, Story], table: Identity) -> list[Suspect
         return []
     reason = f"{quiet[0]} fell silent, its launcher too; the ranks of all other hosts report errors and ends"
     return [Suspect(tuple(table.ranks_on(quiet[0])), "node_failure", reason, 0.85, None, len(others))]
+
+
+def _behind_in_steps(stories: Mapping[int, Story]) -> list[Suspect]:
+    """Ranks that stopped at an earlier step than the others, who then waited in vain, and that tell of no waiting."""
+    reached = {
+        story.rank: step for story in stories.values()
+        if len(story.progress) >= _MARKS and (step := last_step(story)) is not None
+    }  # fmt: skip
+    if len(reached) < _FEW:
+        return []
+    step, count = Counter(reached.values()).most_common(1)[0]
+    behind = sorted(rank for rank, last in reached.items() if last < step and not _complains(stories[rank]))
+    waited = any(s.kind in WAITING_KINDS for rank in reached if rank not in behind for s in stories[rank].symptoms)
+    if not behind or not waited or count * 2 <= len(reached) or len(behind) * 4 > len(reached):
+        return []
+    named = f"rank {behind[0]}" if len(behind) == 1 else "ranks " + ", ".join(map(str, behind))
+    reason = (
+        f"{named} stopped at step {min(reached[rank] for rank in behind)}; {count} others went on to {step} and waited"
+    )
+    return [Suspect(tuple(behind), "collective_timeout", reason, 0.78)]
