@@ -28,6 +28,7 @@ _AFTER_HARDWARE = frozenset({"cuda_error", "cuda_illegal_access", "nccl_error", 
 """What processes report whose peer's GPU broke: they read its memory."""
 _BY_ITS_END = 0.75
 """Strength of a lead whose rank the launcher tells."""
+_FEW = 3
 _SIGN, _STRONG_SIGN = 0.6, 0.8
 """Strength of a reading of a hang from which it names a rank, and from which it does so by itself."""
 
@@ -267,7 +268,8 @@ def hang_decision(leads: list[Lead]) -> Decision:
             "flight-recorder dumps of all ranks (TORCH_NCCL_TRACE_BUFFER_SIZE, TORCH_NCCL_DUMP_ON_TIMEOUT=1)"
         )
         return decision
-    if best.strength < _SIGN:
+    scattered = len(best.ranks) > _FEW and len(best.hosts) > 1
+    if best.strength < _SIGN or scattered:  # no one cause makes so many ranks here and there fall silent
         return Decision(Status.AMBIGUOUS, [best], lost, basis=Basis.OPEN_WAIT)
     strong = best.strength >= _STRONG_SIGN or len(agree) > 1
     return Decision(Status.IDENTIFIED, [best], lost, basis=Basis.WAITED_FOR if strong else Basis.PERHAPS_WAITED_FOR)
