@@ -72,11 +72,13 @@ class ReadNotes:
     """What could not be read, in the order in which it was met; one note a path and reason."""
 
     items: list[Skipped] = field(default_factory=list)
+    _known: set[Skipped] = field(default_factory=set, repr=False)
 
     def add(self, path: str, reason: str) -> None:
         """Notes that `path` was not, or not wholly, read."""
         note = Skipped(path, reason)
-        if note not in self.items:
+        if note not in self._known:
+            self._known.add(note)
             self.items.append(note)
 
 

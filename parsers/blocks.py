@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
+from parsers.clip import clip
 from parsers.lineformats import Message
 from parsers.multiline import Block, BlockKind, Place
 from parsers.records import ExceptionInfo, Frame, Known, Role, Signal
@@ -125,7 +126,7 @@ def exception_signal(
     elif _THREAD_LEAD.match(lead):
         fields["thread"] = "1"
     if lead:
-        fields["lead"] = lead[:200]
+        fields["lead"] = clip(lead, 200)
     shown = text or f"{info.type}: {info.message}".split("\n", 1)[0]
     if worker and info.root_type:
         shown = f"{info.root_type}: {info.root_message}".split("\n", 1)[0]
@@ -135,7 +136,7 @@ def exception_signal(
         source,
         place.line,
         place.offset,
-        shown[:4096],
+        clip(shown, 4096),
         kind,
         layer,
         phase,
@@ -151,7 +152,7 @@ def _code_lines(lines: Sequence[str]) -> str:
         for above, line in pairwise(lines)
         if _FRAME.match(above) and line.startswith("    ") and not _FRAME.match(line)
     ]
-    return "\n".join(line[:_CODE_CHARS] for line in code[-_CODE_LINES:])
+    return "\n".join(clip(line, _CODE_CHARS) for line in code[-_CODE_LINES:])
 
 
 def _kind_of_stack(info: ExceptionInfo) -> str | None:
@@ -201,7 +202,7 @@ def _fault_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal
     for message, fields in match(first):
         if message.kind is not None or message.role is not Role.CONTEXT:
             yield Signal(
-                message.id, message.role, source, block.place.line, block.place.offset, first[:4096], message.kind,
+                message.id, message.role, source, block.place.line, block.place.offset, clip(first, 4096), message.kind,
                 message.layer, message.phase, fields=fields, exception=info,
             )  # fmt: skip
             return
@@ -219,7 +220,9 @@ def _stack_signals(block: Block, source: int, skip: int = 0) -> Iterator[Signal]
         return
     place = block.places[skip + stack.shown]
     fields = {"stack": show_stack(stack.frames), "waits": str(stack.waits), **_stack_owner(stack)}
-    yield Signal(STACK_DUMP, Role.STATE, source, place.line, place.offset, lines[stack.shown][:4096], fields=fields)
+    yield Signal(
+        STACK_DUMP, Role.STATE, source, place.line, place.offset, clip(lines[stack.shown], 4096), fields=fields
+    )
 
 
 def _stack_owner(stack: Stack) -> dict[str, str]:

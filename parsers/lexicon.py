@@ -12,6 +12,8 @@ from parsers.multiline import BLOCK_LITERALS as _BLOCK_LITERALS
 from parsers.prefixrules import PrefixRules
 from parsers.records import Role
 
+_LONG = 4096
+"""Characters of a line, from its head and its tail, in which messages are looked for: patterns may be quadratic."""
 _GRAVE = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM, Role.EXIT, Role.EXTERNAL})
 
 
@@ -77,6 +79,8 @@ class Lexicon:
         Of progress marks only the first that fits counts; of equal priority `likely` (the one that the same stream
         printed last) is tried before the others.
         """
+        if len(text) > _LONG:
+            text = text[: _LONG - _LONG // 4] + text[-_LONG // 4 :]
         hits = []
         marks = []
         for message in self.candidates(text):

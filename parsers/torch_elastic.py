@@ -10,6 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from parsers.clip import clip
 from parsers.records import ExceptionInfo, Frame
 from parsers.safe_pickle import DamagedDump, load_json
 
@@ -83,7 +84,7 @@ def read_error_json(data: bytes) -> ErrorFile | None:
     raised = _RAISED.fullmatch(text[:MAX_LINE]) if ":" in text[:MAX_LINE].partition("\n")[0] else None
     return ErrorFile(
         type=raised[1] if raised else "",
-        message=((raised[2] or "") if raised else text)[:MAX_MESSAGE],
+        message=clip((raised[2] or "") if raised else text, MAX_MESSAGE),
         exception=parse_traceback(lines) or parse_traceback([*lines, *text.split("\n")]),
         timestamp_ns=_timestamp(extra.get("timestamp", raw.get("timestamp"))),
         error_code=_code(body.get("errorCode", extra.get("errorCode"))),
@@ -118,7 +119,7 @@ def parse_traceback(lines: Sequence[str]) -> ExceptionInfo | None:
     """
     reader = _Reader()
     for raw in lines[:MAX_LINES]:
-        if not reader.feed(raw.rstrip("\r\n")[:MAX_LINE]):
+        if not reader.feed(clip(raw.rstrip("\r\n"), MAX_LINE)):
             break
     reader.finish()
     return reader.result()
@@ -144,7 +145,7 @@ class _Raised:
         lines = list(self.message)
         while lines and (not lines[-1].strip() or lines[-1].strip() in _QUOTES):
             lines.pop()
-        return "\n".join(lines)[:MAX_MESSAGE]
+        return clip("\n".join(lines), MAX_MESSAGE)
 
 
 class _Reader:

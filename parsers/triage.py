@@ -12,6 +12,7 @@ from collections import deque
 from typing import cast
 
 from parsers.blocks import PLAIN_EXCEPTION, block_signals
+from parsers.clip import clip
 from parsers.feeds import count_feeds
 from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import Message
@@ -285,7 +286,7 @@ class LogTriage:
         if origin.host is not None:
             activity.host = origin.host
         if origin.body.strip():
-            activity.last_body = origin.body[:400]
+            activity.last_body = clip(origin.body, 400)
         if origin.stamp is not None:
             self.scan.counts.stamped += 1
             if not origin.stamp.boot:
@@ -339,7 +340,7 @@ class LogTriage:
         self, message: Message, fields: dict[str, str], origin: Origin, place: Place, text: str, key: StreamKey
     ) -> None:
         signal = Signal(
-            message.id, message.role, self.scan.source.index, place.line, place.offset, text[:4096], message.kind,
+            message.id, message.role, self.scan.source.index, place.line, place.offset, clip(text, 4096), message.kind,
             message.layer, message.phase, fields=fields,
         )  # fmt: skip
         self._place(signal, origin, key)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -28,6 +29,8 @@ _AFTER_HARDWARE = frozenset({"cuda_error", "cuda_illegal_access", "nccl_error", 
 """What processes report whose peer's GPU broke: they read its memory."""
 _BY_ITS_END = 0.75
 """Strength of a lead whose rank the launcher tells."""
+_ENOUGH = 64
+"""Earliest leads that the others are compared with: who is later than any lead is later than one of these."""
 _FEW = 3
 _SIGN, _STRONG_SIGN = 0.6, 0.8
 """Strength of a reading of a hang from which it names a rank, and from which it does so by itself."""
@@ -121,17 +124,19 @@ def external_ns(external: Signal) -> int | None:
 
 def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Decision:
     """Order fault leads of one tier: earliest, or all of them where they failed of one cause at once."""
+    earliest = sorted(leads, key=lambda lead: _common_hi(lead, clocks))[:_ENOUGH]
     first = [
         lead
         for lead in leads
         if not any(
             before(other, lead, clocks) and not _shared(other, lead) and not _at_once(other, lead, clocks)
-            for other in leads
+            for other in earliest
             if other is not lead
         )
     ]
     first = first or leads  # clocks that contradict one another order nothing
-    lost = [(lead, _later(lead, first, clocks)) for lead in leads if lead not in first]
+    kept = {id(lead) for lead in first}
+    lost = [(lead, _later(lead, first, clocks)) for lead in leads if id(lead) not in kept]
     if len(first) == 1:
         return Decision(Status.IDENTIFIED, first, lost, basis=_basis(first[0], lost))
     proven = [lead for lead in first if lead.proven]
@@ -171,6 +176,10 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
         )  # fmt: skip
     decision.would_settle.append("per-line time stamps with sub-second digits on every rank")
     return decision
+
+
+def _common_hi(lead: Lead, clocks: ClockModel) -> float:
+    return clocks.common(lead.hi, host_of(lead)) if lead.hi is not None else math.inf
 
 
 def _shared(one: Lead, other: Lead) -> bool:
@@ -215,7 +224,8 @@ def _one_cause(first: list[Lead], lost: list[tuple[Lead, str]], clocks: ClockMod
             if begun[id(lead)] - begun[id(origin)] <= window + clocks.slack_ns(host_of(lead), host_of(origin))
         ]  # fmt: skip
         if len(together) < len(first):
-            rest = [(lead, "it failed of the same, later") for lead in first if lead not in together]
+            kept = {id(lead) for lead in together}
+            rest = [(lead, "it failed of the same, later") for lead in first if id(lead) not in kept]
             return Decision(Status.IDENTIFIED, together, [*lost, *rest], basis=Basis.ONE_CAUSE)
     return Decision(
         Status.IDENTIFIED, first, lost,

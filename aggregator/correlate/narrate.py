@@ -14,6 +14,7 @@ from aggregator.correlate.leads import Lead, Tier
 from aggregator.correlate.phases import layer_of, location, phase_of_code, phase_of_kind, phase_of_stack, phase_of_text
 from aggregator.correlate.stories import Story, in_order, last_step
 from aggregator.verdict import Candidate, Collateral, Evidence, Failure, Status
+from parsers.clip import clip
 from parsers.records import Role, Signal, StampQuality
 
 _MAX_EVIDENCE = 8
@@ -360,7 +361,7 @@ def _consequence(rank: int, story: Story, evidence: JobEvidence, first: Failure,
             after = f" {(signal.ns - first.time) / NS:.0f} s later"
         because = _because(signal, cause) + after
         return Collateral(
-            rank=rank, kind=signal.kind or "unknown", message=signal.text.strip()[:600],
+            rank=rank, kind=signal.kind or "unknown", message=clip(signal.text.strip(), 600),
             because=because, host=story.host,
             time=signal.ns if signal.quality is StampQuality.OWN else None,
             evidence=(cite(evidence, signal, because),),
@@ -369,7 +370,7 @@ def _consequence(rank: int, story: Story, evidence: JobEvidence, first: Failure,
     if item is not None:
         because = f"stopped ({item.told}) after the failure of {cause}"
         return Collateral(
-            rank=rank, kind="killed", message=item.report.text.strip()[:600],
+            rank=rank, kind="killed", message=clip(item.report.text.strip(), 600),
             because=because, host=story.host or item.host,
             time=item.ns, evidence=(cite(evidence, item.report, because),),
         )  # fmt: skip
@@ -377,11 +378,12 @@ def _consequence(rank: int, story: Story, evidence: JobEvidence, first: Failure,
         signal = story.teardown[0]
         because = f"stopped by its launcher after the failure of {cause}"
         return Collateral(
-            rank=rank, kind="killed", message=signal.text.strip()[:600], because=because, host=story.host,
+            rank=rank, kind="killed", message=clip(signal.text.strip(), 600), because=because, host=story.host,
             evidence=(cite(evidence, signal, because),),
         )  # fmt: skip
     return Collateral(
-        rank=rank, kind="killed", message=story.last_text[:600] or "no output", host=story.host, time=story.last_ns,
+        rank=rank, kind="killed", message=clip(story.last_text, 600) or "no output", host=story.host,
+        time=story.last_ns,
         because=f"printed no error; its output ends with the job, after the failure of {cause}",
     )  # fmt: skip
 

@@ -158,7 +158,7 @@ class TextReporter:
             yield from self._quoted(failure.message, "  ")
         if failure.location:
             yield Line(
-                f"  {self._safe(failure.exception) + ' ' if failure.exception else ''}at {safe.show(failure.location)}"
+                f"  {self._safe(failure.exception) + ' ' if failure.exception else ''}at {self._safe(failure.location)}"
             )
 
     def _evidence(self, item: Evidence) -> Iterator[Line]:
