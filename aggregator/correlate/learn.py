@@ -35,8 +35,10 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     _trust_files(evidence, table)
     table.tasks_are_ranks = _tasks_are_ranks(evidence, signals)
     plain = _plain_group_ranks(signals)
+    widest = _widest(signals)
     for signal in signals:
-        _own_rank(signal, evidence.source(signal), table, plain)
+        if not _of_a_smaller_group(signal, widest):
+            _own_rank(signal, evidence.source(signal), table, plain)
     _own_files(evidence, signals, table)
     telling = _without_repeats(signals)
     _learn(evidence, telling, table)
@@ -130,6 +132,21 @@ def _plain_group_ranks(signals: Sequence[Signal]) -> bool:
     worlds = [size for s in signals if (size := number(s.fields.get("world_size")))]
     ranks = [rank for rank in told if rank is not None]
     return bool(ranks) and (not worlds or (max(ranks) + 1) * 2 > max(worlds))
+
+
+def _widest(signals: Sequence[Signal]) -> int:
+    """The most ranks that any line speaks of."""
+    worlds = [size for s in signals if (size := number(s.fields.get("world_size"))) is not None and size <= MAX_WORLD]
+    ranks = [s.rank + 1 for s in signals if s.rank is not None and s.rank < MAX_WORLD]
+    return max([*worlds, *ranks], default=0)
+
+
+def _of_a_smaller_group(signal: Signal, widest: int) -> bool:
+    """Whether NCCL counts the ranks of a communicator here that has only some of the job's."""
+    if not signal.signature.startswith("nccl.") or signal.rank is not None:
+        return False
+    size = number(signal.fields.get("world_size"))
+    return size is not None and size < widest
 
 
 def _own_rank(signal: Signal, source: Source, table: Identity, plain: bool) -> None:
@@ -367,10 +384,13 @@ def learn_pods(signals: Iterable[Signal], table: Identity) -> None:
     for name, ranks in told.items():
         if len(ranks) == 1:
             table.rank_of_pod.setdefault(name, *ranks)
+    on_host = Counter(table.host_of_rank.values())
     if any(len(ranks) > 1 for ranks in told.values()):
         return
     pods = {pod for signal in signals if (pod := signal.fields.get("tag_pod") or signal.fields.get("pod"))}
     named = {pod: found for pod in pods if (found := _POD.match(pod))}
+    if any(on_host[pod] > 1 for pod in named) or any(_POD.match(host) and many > 1 for host, many in on_host.items()):
+        return  # several processes a pod
     masters = [pod for pod, found in named.items() if found["role"] in {"master", "chief", "launcher"}]
     if table.world_size is not None and len(named) != table.world_size:
         return

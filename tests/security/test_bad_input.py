@@ -2,6 +2,7 @@
 
 import bz2
 import contextlib
+import functools
 import gzip
 import json
 import lzma
@@ -444,13 +445,14 @@ def test_a_damaged_cache_is_read_past(damage, tmp_path):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_an_interrupted_export_leaves_nothing_behind(number, code, tmp_path):
     (tmp_path / "out").mkdir()
-    reading, writing = (
-        os.pipe()
-    )  # standard input that never ends, so that the program is at work when it is told to stop
+    # Standard input that never ends, so that the program is at work when it is told to stop.
+    reading, writing = os.pipe()
     program = subprocess.Popen(
         [sys.executable, "-m", "aggregator", "export", "-", "-o", tmp_path / "out" / "o.parquet"],
         stdin=reading,
         stderr=subprocess.PIPE,
+        # A shell starts background jobs with SIGINT ignored, and so would be what they start.
+        preexec_fn=functools.partial(signal.signal, signal.SIGINT, signal.SIG_DFL),  # noqa: PLW1509 - no thread yet
     )
     os.close(reading)
     for _ in range(64):
