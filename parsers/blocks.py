@@ -84,6 +84,18 @@ def block_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]
             if code:
                 signal.fields["code"] = code
             yield signal
+        else:
+            yield from _plain_signals(block, match, source)
+
+
+def _plain_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]:
+    """The messages of lines that began as a traceback and are none: its frames were lost, or are elsewhere."""
+    for body, place in zip(block.lines, block.places, strict=True):
+        for message, fields in match(body):
+            yield Signal(
+                message.id, message.role, source, place.line, place.offset, clip(body, 4096), message.kind,
+                message.layer, message.phase, fields=fields,
+            )  # fmt: skip
 
 
 def exception_signal(

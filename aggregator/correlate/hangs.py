@@ -26,6 +26,8 @@ from parsers.records import Role, Signal
 WAITING_KINDS = frozenset({"collective_timeout", "rendezvous_failure"})
 _MARKS, _FEW = 2, 3
 """Marks of progress that show a rank's pace; ranks of which most can be of one mind."""
+_LOST_LOG = 0.2
+"""How much weaker silence is where there is no log to be silent in."""
 LOST_KINDS = frozenset({"network_error", "nccl_error", "ib_error"})
 
 
@@ -50,11 +52,14 @@ def find_suspects(
     found: list[Suspect] = []
     recorded = analyse_dumps(dumps, table.world_size) if dumps else []
     logged = analyse_states(_states(signals), _members(table), table.world_size)
+    heard = {story.rank for story in stories.values() if story.heard}
     waited = (
         {story.rank for story in stories.values() if story.aborted and not story.heard} if _aborts(stories) else set()
     )
-    found += [replace(item, dumped=True) for finding in recorded if (item := _from_finding(finding, signals, waited))]
-    found += [item for finding in logged if (item := _from_finding(finding, signals, waited))]
+    found += [
+        replace(item, dumped=True) for finding in recorded if (item := _from_finding(finding, signals, waited, heard))
+    ]
+    found += [item for finding in logged if (item := _from_finding(finding, signals, waited, heard))]
     found.extend(_odd_fingerprints(signals))
     found.extend(_named_peers(stories, signals, table))
     found.extend(_lost_peers(stories, signals, table))
@@ -70,13 +75,14 @@ def _aborts(stories: Mapping[int, Story]) -> bool:
     return any(story.aborted and story.symptoms for story in stories.values())
 
 
-def _from_finding(finding: HangFinding, signals: Sequence[Signal], waited: set[int]) -> Suspect | None:
+def _from_finding(finding: HangFinding, signals: Sequence[Signal], waited: set[int], heard: set[int]) -> Suspect | None:
     suspects = tuple(rank for rank in finding.suspects if rank not in waited)
     if not suspects:
         return None
     kind = "collective_mismatch" if finding.cause in {"mismatch", "ahead"} else "collective_timeout"
     signal = next((s for s in signals if s.rank in suspects and s.role in {Role.STATE, Role.SYMPTOM}), None)
-    return Suspect(suspects, kind, finding.reason, finding.strength, signal)
+    lost = finding.cause == "silent" and not heard & set(suspects)  # their logs are missing, whatever they did
+    return Suspect(suspects, kind, finding.reason, finding.strength - (_LOST_LOG if lost else 0), signal)
 
 
 def _odd_fingerprints(signals: Sequence[Signal]) -> list[Suspect]:

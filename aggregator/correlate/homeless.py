@@ -121,6 +121,11 @@ def _whose(
         return _Whose(tuple(table.ranks_on(host)), "a fault of the node's switch fabric strikes all its GPUs")
     count = _distinct(signals)
     writers = _writers(signals, stories)
+    there = tuple(table.ranks_on(host)) if host else ()
+    if count == len(there) > _MAY_REPEAT and not any(
+        stories[rank].spoke_of_trouble for rank in there if rank in stories
+    ):
+        return _Whose(there, "they are all of their host, and each of them printed it once")
     if count == len(writers) > _MAY_REPEAT:
         return _Whose(writers, "the file is theirs, and each of them printed it once")
     tellers = [
@@ -131,8 +136,8 @@ def _whose(
         return _Whose()  # a second thread of theirs, or a copy without a tag
     ended = _by_its_end(signals, count, stories, exits, host)
     named = _witnessed(homeless, stories)
-    there = host is None or same_host(table.host_of_rank.get(named if named is not None else -1, host), host)
-    if named is not None and there and (not ended.ranks or named in ended.ranks):
+    on_host = host is None or same_host(table.host_of_rank.get(named if named is not None else -1, host), host)
+    if named is not None and on_host and (not ended.ranks or named in ended.ranks):
         return _Whose((named,), "the other ranks name it as the one that they lost", 0.7)
     if ended.ranks and count + _victims(homeless, host) <= max(len(ended.ranks), 1):
         return ended

@@ -44,7 +44,7 @@ class Identity:
     ranks: set[int] = field(default_factory=set)
     hosts: list[str] = field(default_factory=list)
     _known_hosts: set[str] = field(default_factory=set, repr=False)
-    _by_pid: dict[int, set[int]] = field(default_factory=dict, repr=False)
+    _by_pid: dict[int, set[tuple[str | None, int]]] = field(default_factory=dict, repr=False)
     _pids_indexed: int = field(default=0, repr=False)
 
     def add_host(self, host: str | None) -> None:
@@ -63,10 +63,15 @@ class Identity:
         if self._pids_indexed != len(self.rank_of_pid):  # the table only grows
             self._pids_indexed = len(self.rank_of_pid)
             self._by_pid = defaultdict(set)
-            for (_, known), rank in self.rank_of_pid.items():
-                self._by_pid[known].add(rank)
-        found = self._by_pid.get(pid, set())
-        return next(iter(found)) if len(found) == 1 else None
+            for (where, known), rank in self.rank_of_pid.items():
+                self._by_pid[known].add((where, rank))
+        found = {rank for where, rank in self._by_pid.get(pid, ()) if self._may_be_on(rank, where, host)}
+        return found.pop() if len(found) == 1 else None
+
+    def _may_be_on(self, rank: int, where: str | None, host: str | None) -> bool:
+        """Whether a process of a rank, told of on `where`, may be one on `host`: pids repeat from host to host."""
+        known = where or self.host_of_rank.get(rank)
+        return host is None or known is None or same_host(known, host) or _is_address(known) or _is_address(host)
 
     def rank_for_bus(self, bus: str, host: str | None) -> int | None:
         """The rank whose GPU has a PCI address, in NCCL's or the kernel's spelling."""
@@ -83,6 +88,10 @@ class Identity:
                 if other[-_BUS_DIGITS:] == wanted[-_BUS_DIGITS:] and where is not None and same_host(where, host)
             }
         return found.pop() if len(found) == 1 else None
+
+
+def _is_address(host: str) -> bool:
+    return host[:1].isdigit() or ":" in host
 
 
 def same_host(left: str | None, right: str | None) -> bool:
