@@ -43,9 +43,13 @@ class Identity:
     local_size: int | None = None
     ranks: set[int] = field(default_factory=set)
     hosts: list[str] = field(default_factory=list)
+    log_hosts: set[str] = field(default_factory=set)
+    """Hosts that the names and places of logs tell."""
     _known_hosts: set[str] = field(default_factory=set, repr=False)
     _by_pid: dict[int, set[tuple[str | None, int]]] = field(default_factory=dict, repr=False)
     _pids_indexed: int = field(default=0, repr=False)
+    _machines: set[str] = field(default_factory=set, repr=False)
+    _hosts_counted: int = field(default=-1, repr=False)
 
     def add_host(self, host: str | None) -> None:
         if host and host not in self._known_hosts:
@@ -71,7 +75,12 @@ class Identity:
     def _may_be_on(self, rank: int, where: str | None, host: str | None) -> bool:
         """Whether a process of a rank, told of on `where`, may be one on `host`: pids repeat from host to host."""
         known = where or self.host_of_rank.get(rank)
-        return host is None or known is None or same_host(known, host) or _is_address(known) or _is_address(host)
+        if host is None or known is None or same_host(known, host) or _is_address(known) or _is_address(host):
+            return True
+        if self._hosts_counted != len(self.host_of_rank):  # the table only grows
+            self._hosts_counted = len(self.host_of_rank)
+            self._machines = self.log_hosts.union(self.host_of_rank.values())
+        return len(self._machines) <= 1  # one host under two names
 
     def rank_for_bus(self, bus: str, host: str | None) -> int | None:
         """The rank whose GPU has a PCI address, in NCCL's or the kernel's spelling."""

@@ -31,7 +31,7 @@ _DEFAULT_GROUP = frozenset({None, "0", "default_pg"})
 
 def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     """Learn the table, and set rank and host of every signal as far as it tells."""
-    table = Identity()
+    table = Identity(log_hosts={source.host for source in evidence.sources if source.kind == "log" and source.host})
     _trust_files(evidence, table)
     table.tasks_are_ranks = _tasks_are_ranks(evidence, signals)
     plain = _plain_group_ranks(signals)

@@ -163,11 +163,11 @@ def test_a_pipe_or_device_that_is_named_is_refused(refusal, tmp_path):
         assert refusal("postmortem", path)[0] == 3
 
 
-def test_a_tree_of_a_thousand_levels_is_walked_to_a_limit_that_is_told(verdict, tmp_path):
+def test_a_tree_of_two_hundred_levels_is_walked_to_a_limit_that_is_told(verdict, tmp_path):
     (tmp_path / "job").mkdir()
     (tmp_path / "job" / "rank_0.log").write_text(fault(0))
     os.chdir(tmp_path / "job")
-    for _ in range(1000):
+    for _ in range(200):
         Path("d").mkdir()
         os.chdir("d")
     Path("deep.log").write_text(fault(9))

@@ -285,7 +285,7 @@ def test_lines_that_a_rank_prints_do_not_pin_its_failure_on_another(tmp_path, ca
 
 
 LINE = 8 << 10
-"""Characters of a hostile line: a quadratic pattern needs tenths of a second for it."""
+"""Characters of a hostile line: many ms for a quadratic pattern, less than one for a linear one."""
 _ONE_OF = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a", "CATEGORY_NOT_SPACE": "a"}
 
 
