@@ -74,7 +74,10 @@ def discover(paths: Sequence[str]) -> Discovery:
         InputError: a path does not exist or cannot be listed, a pattern matches nothing, or no log is left.
     """
     named, notes = expand(paths), ReadNotes()
-    real = [Path(os.path.realpath(path)) for path in named if path != "-"]
+    try:
+        real = [Path(os.path.realpath(path)) for path in named if path != "-"]
+    except OSError as error:
+        raise InputError("the working folder is gone", where=error.filename, help="go to another one") from None
     root = Path(os.path.commonpath([p if p.is_dir() else p.parent for p in real])) if real else None
     files: list[_File] = []
     if "-" in named:

@@ -104,6 +104,8 @@ def write_events(batches: Iterable[pa.RecordBatch], output: Path) -> None:
 
 
 def _check_output(output: Path, *, force: bool) -> None:
+    if str(output) == "-":
+        raise OutputError("Parquet cannot be written to a pipe", where="-", help="name a file to write")
     if output.exists() and not output.is_file():
         raise OutputError("the output is not a regular file", where=str(output), help="name a file to write")
     if output.exists() and not force:

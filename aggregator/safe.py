@@ -133,9 +133,12 @@ def mask(text: str, *, key: bytes = _KEY) -> str:
 
 
 def _mask_one(pattern: SecretPattern, text: str, key: bytes) -> str:
+    masked = [found.span() for found in _MASKED.finditer(text)]
+
     def replace(found: re.Match[str]) -> str:
         secret = found["secret"]
-        if _MASKED.match(secret):  # an earlier pattern masked it
+        first, last = found.span("secret")
+        if any(first < end and begin < last for begin, end in masked):  # an earlier pattern masked it
             return found[0]
         digest = hashlib.blake2s(secret.encode("utf-8", "surrogatepass"), key=key, digest_size=2).hexdigest()
         start, end = (position - found.start() for position in found.span("secret"))

@@ -7,6 +7,7 @@ not a record.
 from __future__ import annotations
 
 import json
+import re
 from typing import Final
 
 _MAX_LENGTH: Final = 1 << 20
@@ -44,6 +45,17 @@ def _plain(value: object) -> str | None:
     return text or None
 
 
+_SURROGATES = re.compile(r"(?i)\\\\|\\ud[89ab][0-9a-f]{2}\\ud[c-f][0-9a-f]{2}|\\ud[89a-f][0-9a-f]{2}")
+_ONE_ESCAPE = len(r"\ud800")
+
+
+def without_lone_surrogates(text: str) -> str:
+    """JSON text in which half a character's escape is U+FFFD: it could not be written anywhere."""
+    if "\\ud" not in text and "\\uD" not in text:
+        return text
+    return _SURROGATES.sub(lambda found: "\\ufffd" if len(found[0]) == _ONE_ESCAPE else found[0], text)
+
+
 def parse_record(text: str) -> dict[str, str] | None:
     """The fields of a line that is a JSON log record.
 
@@ -55,7 +67,7 @@ def parse_record(text: str) -> dict[str, str] | None:
     if len(text) > _MAX_LENGTH or not text[1:3].lstrip().startswith('"') or not text.rstrip().endswith("}"):
         return None
     try:
-        raw = json.loads(text)
+        raw = json.loads(without_lone_surrogates(text))
     except (ValueError, RecursionError):
         return None
     return _unwrap(raw) if isinstance(raw, dict) else None

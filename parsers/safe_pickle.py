@@ -14,6 +14,8 @@ import pickle
 import struct
 from typing import NoReturn
 
+from parsers.json_records import without_lone_surrogates
+
 MAX_BYTES = 256 << 20
 MAX_DEPTH = 64
 MAX_NODES = 50_000_000
@@ -257,7 +259,8 @@ def load_json(data: bytes, max_bytes: int = MAX_BYTES) -> object:
     if data.count(b"[") + data.count(b"{") > MAX_JSON_CONTAINERS or data.count(b",") > MAX_JSON_ITEMS:
         raise DamagedDump("the JSON holds more values than a dump has")
     try:
-        loaded: object = json.loads(data.decode("utf-8-sig", "replace"), parse_constant=lambda _: None)
+        text = data.decode("utf-8-sig", "replace")
+        loaded: object = json.loads(without_lone_surrogates(text), parse_constant=lambda _: None)
     except RecursionError:
         raise DamagedDump("the JSON is nested too deep") from None
     except ValueError as error:

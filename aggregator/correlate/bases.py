@@ -7,7 +7,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
-from aggregator.correlate.evidence import JobEvidence, ints, number
+from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
 from aggregator.correlate.identity import Identity, Scope, scope_of
 from parsers.records import Signal
 
@@ -146,7 +146,7 @@ def interpolate_pids(table: Identity) -> None:
         by_host[host][pid] = rank
     for host, pairs in by_host.items():
         shifts = {pid - rank for pid, rank in pairs.items()}
-        if len(pairs) < 2 or len(shifts) != 1:  # noqa: PLR2004 - a line has two points
+        if len(pairs) < 2 or len(shifts) != 1 or max(pairs) - min(pairs) > MAX_WORLD:  # noqa: PLR2004 - a line has two points
             continue
         shift = shifts.pop()
         for pid in range(min(pairs), max(pairs) + 1):

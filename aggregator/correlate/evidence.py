@@ -52,6 +52,10 @@ def precise(signal: Signal) -> bool:
     return signal.ns is not None and signal.quality is StampQuality.OWN
 
 
+_DIGITS = 40
+"""A longer word is no list of ranks."""
+
+
 def ints(text: str | None) -> tuple[int, ...]:
     """The numbers of a list such as `1,3-5`, `[1, 3]` or `0 2`; empty where there are none, or more than can be."""
     if not text:
@@ -59,10 +63,12 @@ def ints(text: str | None) -> tuple[int, ...]:
     numbers: list[int] = []
     for part in text.replace("[", " ").replace("]", " ").replace(",", " ").split():
         first, dash, last = part.partition("-")
-        if not first.isdigit():
+        if not first.isdigit() or len(part) > _DIGITS:
             continue
         if dash and last.isdigit() and 0 <= int(last) - int(first) < MAX_WORLD:
             numbers.extend(range(int(first), int(last) + 1))
+        elif dash and last.isdigit():
+            return ()
         else:
             numbers.append(int(first))
         if len(numbers) > MAX_WORLD:
@@ -72,7 +78,7 @@ def ints(text: str | None) -> tuple[int, ...]:
 
 def number(text: str | None) -> int | None:
     """An integer field, None where absent or not a number."""
-    if text is None:
+    if text is None or len(text) > _DIGITS:
         return None
     try:
         return int(text)

@@ -19,6 +19,7 @@ from aggregator.verdict import (
     Attempt,
     Clock,
     Coverage,
+    Failure,
     Job,
     SkippedFile,
     Verdict,
@@ -45,7 +46,7 @@ def judge(evidence: JobEvidence) -> Verdict:
         rows.append(Attempt(index=index, outcome=judgement.outcome, first_failure=judgement.failure, collateral=listed))
     last = rows[-1]
     return Verdict(
-        job=_job(evidence, signals, table), outcome=last.outcome, first_failure=last.first_failure,
+        job=_job(evidence, signals, table, last.first_failure), outcome=last.outcome, first_failure=last.first_failure,
         collateral=last.collateral, attempts=tuple(rows), clocks=_clocks(clocks, table), coverage=_coverage(evidence),
         warnings=tuple(_warnings(evidence, signals, table)),
     )  # fmt: skip
@@ -110,11 +111,13 @@ def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]
     return told
 
 
-def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> Job:
+def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity, failure: Failure | None) -> Job:
     stamps = [
         s.ns for _, _, activity in evidence.activities for s in (activity.first_stamp, activity.last_stamp)
         if s is not None and not s.boot and s.year_known
     ]  # fmt: skip
+    if stamps and failure is not None and failure.time is not None:
+        stamps.append(failure.time)
     ids = [source.job_id for source in evidence.sources if source.job_id]
     ids += [signal.fields["job_id"] for signal in signals if signal.fields.get("job_id")]
     ranks = tuple(sorted(table.ranks))

@@ -288,7 +288,11 @@ def _reasons(decision: Decision, stories: Mapping[int, Story], exits: Sequence[E
         if lead.attributed:
             yield f"the fault is {_who(lead)}'s: {lead.attributed}"
         if lead.tier in {Tier.FAULT, Tier.CRASH} and lead.ranks and len(decision.leads) == 1:
-            yield f"{_who(lead)} reports a fault of its own, which needs no other rank to explain it"
+            by_kernel = lead.signal is not None and lead.signal.signature.startswith(("kernel.", "nvidia."))
+            who = (
+                f"the kernel reports {_who(lead)}'s fault" if by_kernel else f"{_who(lead)} reports a fault of its own"
+            )
+            yield f"{who}, which needs no other rank to explain it"
         if lead.exit is not None and lead.exit.ending is not Ending.ERROR:
             yield f"the launcher reports {lead.exit.told} for {_who(lead)}"
     yield from _launchers_word(decision, exits)
@@ -333,10 +337,11 @@ def collateral(
         return ()
     rows = []
     blamed = set(first.ranks)
+    outside = first.status is Status.IDENTIFIED
     cause = (
         f"rank {first.ranks[0]}"
         if len(first.ranks) == 1
-        else ("ranks " + ranges(first.ranks) if first.ranks else says(first.kind))
+        else ("ranks " + ranges(first.ranks) if first.ranks else "the job" if outside else "a rank that is not known")
     )
     for rank, story in sorted(stories.items()):
         if rank in blamed:

@@ -188,7 +188,7 @@ def test_a_message_of_several_lines_is_joined_and_its_cpp_frames_are_cut_off():
 
 def test_a_long_message_is_capped():
     lines = [*PLAIN.strip().split("\n"), *["y" * 100] * 10_000]
-    assert len(parse_traceback(lines).message) == MAX_MESSAGE
+    assert len(parse_traceback(lines).message) <= MAX_MESSAGE
 
 
 def test_a_block_indented_by_the_failure_box_is_read_up_to_its_end():

@@ -394,7 +394,6 @@ def test_an_output_beyond_the_file_size_limit_leaves_nothing_behind(command, tmp
     assert [path.name for path in tmp_path.iterdir()] == ["rank_1.log"]
 
 
-@pytest.mark.xfail(reason="os.path.realpath raises")
 def test_a_working_folder_that_is_gone_is_told_in_one_sentence(tmp_path):
     (tmp_path / "gone").mkdir()
     (tmp_path / "rank_1.log").write_text(fault())
