@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aggregator.correlate import narrate
 from aggregator.correlate.attempt import judge_attempt
 from aggregator.correlate.clocks import ClockModel, estimate, loosen_bounds
+from aggregator.correlate.consequences import collateral
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.hardware import find_broken_link_ends
 from aggregator.correlate.identity import Identity
@@ -42,7 +42,7 @@ def judge(evidence: JobEvidence) -> Verdict:
     judged = [(index, judge_attempt(evidence, part, table, clocks)) for index, part in attempts]
     rows = []
     for index, judgement in judged:
-        listed = narrate.collateral(evidence, judgement.stories, judgement.failure)
+        listed = collateral(evidence, judgement.stories, judgement.failure)
         rows.append(Attempt(index=index, outcome=judgement.outcome, first_failure=judgement.failure, collateral=listed))
     last = rows[-1]
     return Verdict(

@@ -13,8 +13,7 @@ from aggregator.correlate.identity import same_host
 from aggregator.correlate.leads import Lead, Tier
 from aggregator.correlate.phases import layer_of, location, phase_of_code, phase_of_kind, phase_of_stack, phase_of_text
 from aggregator.correlate.stories import Story, in_order, last_step
-from aggregator.verdict import Candidate, Collateral, Evidence, Failure, Status
-from parsers.clip import clip
+from aggregator.verdict import Candidate, Evidence, Failure, Status
 from parsers.records import Role, Signal, StampQuality
 
 _MAX_EVIDENCE = 8
@@ -325,82 +324,3 @@ def _candidates(decision: Decision) -> Iterable[Candidate]:
     for lead, why in decision.lost[:16]:
         for rank in lead.ranks[:4] or (None,):
             yield Candidate(rank=rank, kind=lead.kind, why_not=why)
-
-
-def collateral(
-    evidence: JobEvidence,
-    stories: Mapping[int, Story],
-    first: Failure | None,
-) -> tuple[Collateral, ...]:
-    """Every other rank and how its end follows from the first failure."""
-    if first is None:
-        return ()
-    rows = []
-    blamed = set(first.ranks)
-    outside = first.status is Status.IDENTIFIED
-    cause = (
-        f"rank {first.ranks[0]}"
-        if len(first.ranks) == 1
-        else ("ranks " + ranges(first.ranks) if first.ranks else "the job" if outside else "a rank that is not known")
-    )
-    for rank, story in sorted(stories.items()):
-        if rank in blamed:
-            continue
-        row = _consequence(rank, story, evidence, first, cause)
-        if row is not None:
-            rows.append(row)
-    return tuple(rows)
-
-
-def _consequence(rank: int, story: Story, evidence: JobEvidence, first: Failure, cause: str) -> Collateral | None:
-    faults = story.faults
-    if faults:
-        signal = faults[0]
-        after = ""
-        if (
-            first.time is not None
-            and signal.ns is not None
-            and signal.quality is StampQuality.OWN
-            and signal.ns > first.time
-        ):
-            after = f" {(signal.ns - first.time) / NS:.0f} s later"
-        because = _because(signal, cause) + after
-        return Collateral(
-            rank=rank, kind=signal.kind or "unknown", message=clip(signal.text.strip(), 600),
-            because=because, host=story.host,
-            time=signal.ns if signal.quality is StampQuality.OWN else None,
-            evidence=(cite(evidence, signal, because),),
-        )  # fmt: skip
-    item = next((e for e in story.exits if e.ending is not Ending.CLEAN), None)
-    if item is not None:
-        because = f"stopped ({item.told}) after the failure of {cause}"
-        return Collateral(
-            rank=rank, kind="killed", message=clip(item.report.text.strip(), 600),
-            because=because, host=story.host or item.host,
-            time=item.ns, evidence=(cite(evidence, item.report, because),),
-        )  # fmt: skip
-    if story.teardown:
-        signal = story.teardown[0]
-        because = f"stopped by its launcher after the failure of {cause}"
-        return Collateral(
-            rank=rank, kind="killed", message=clip(signal.text.strip(), 600), because=because, host=story.host,
-            evidence=(cite(evidence, signal, because),),
-        )  # fmt: skip
-    return Collateral(
-        rank=rank, kind="killed", message=clip(story.last_text, 600) or "no output", host=story.host,
-        time=story.last_ns,
-        because=f"printed no error; its output ends with the job, after the failure of {cause}",
-    )  # fmt: skip
-
-
-def _because(signal: Signal, cause: str) -> str:
-    kind = signal.kind or "unknown"
-    if kind == "collective_timeout":
-        return f"timed out waiting for {cause}"
-    if kind in {"network_error", "nccl_error", "ib_error"}:
-        return f"lost its connections when {cause} went away"
-    if kind == "rendezvous_failure":
-        return f"could not set up or keep its process group without {cause}"
-    if signal.role is Role.ROOT:
-        return f"failed by itself, but after {cause}"
-    return f"follows from the failure of {cause}"
