@@ -30,7 +30,7 @@ _BELOW = 8
 _KEPT_TAGS = {name: f"tag_{name}" for name in ("task", "pod", "actor", "ip", "gpu", "container")} | {
     "conflict_rank": "conflict_rank"
 }
-_MARKS = 12
+_MARKS = 8
 _MESSAGE_LINES = 4
 """An exception's message goes on for so many lines."""
 
