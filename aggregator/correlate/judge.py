@@ -10,9 +10,6 @@ from aggregator.correlate.consequences import collateral
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.hardware import find_broken_link_ends
 from aggregator.correlate.identity import Identity
-from aggregator.correlate.leads import (
-    Tier,
-)
 from aggregator.correlate.learn import build_identity
 from aggregator.correlate.sections import drop_echoes, join_sections
 from aggregator.verdict import (
@@ -27,7 +24,6 @@ from aggregator.verdict import (
 from parsers.records import Role, Signal
 
 _RESTARTS = frozenset({"te.restart"})
-_FAULT_TIERS = (Tier.FAULT, Tier.CRASH)
 
 
 def judge(evidence: JobEvidence) -> Verdict:
