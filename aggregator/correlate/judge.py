@@ -28,6 +28,11 @@ _RESTARTS = frozenset({"te.restart"})
 
 def judge(evidence: JobEvidence) -> Verdict:
     """The verdict on a job."""
+    return judge_and_tell(evidence)[0]
+
+
+def judge_and_tell(evidence: JobEvidence) -> tuple[Verdict, Identity]:
+    """The verdict on a job, and the table of who is who that it was made with."""
     signals = join_sections(evidence.signals())
     table = build_identity(evidence, signals)
     find_broken_link_ends(signals)
@@ -41,11 +46,12 @@ def judge(evidence: JobEvidence) -> Verdict:
         listed = collateral(evidence, judgement.stories, judgement.failure)
         rows.append(Attempt(index=index, outcome=judgement.outcome, first_failure=judgement.failure, collateral=listed))
     last = rows[-1]
-    return Verdict(
+    verdict = Verdict(
         job=_job(evidence, signals, table, last.first_failure), outcome=last.outcome, first_failure=last.first_failure,
         collateral=last.collateral, attempts=tuple(rows), clocks=_clocks(clocks, table), coverage=_coverage(evidence),
         warnings=tuple(_warnings(evidence, signals, table)),
     )  # fmt: skip
+    return verdict, table
 
 
 def _split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[int, list[Signal]]]:
@@ -81,17 +87,18 @@ def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]
     told: dict[int, list[Signal]] = {}
     ends: dict[int, list[Signal]] = {}
     begun: dict[int, int] = {}
-    alive: dict[int, int] = {}
+    final: set[int] = set()
     steps: dict[tuple[int, int | None, str], int] = {}
     for signal in signals:
         if signal.signature in _RESTARTS:
             told.setdefault(signal.source, []).append(signal)
         elif signal.signature == "te.failed":
             ends.setdefault(signal.source, []).append(signal)
+        elif signal.signature == "te.childfailed":
+            final.add(signal.source)
         elif signal.role is Role.IDENTITY or (signal.role is Role.PHASE and signal.phase == "init"):
             begun[signal.source] = signal.offset
         elif signal.role is Role.PROGRESS:
-            alive[signal.source] = signal.offset
             step = number(signal.fields.get("step"))
             writer = (signal.source, signal.rank, signal.signature)
             if step is not None and step < steps.get(writer, -1):
@@ -101,7 +108,8 @@ def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]
     for source, marks in ends.items():
         if source not in told:
             found = [mark for mark in marks if mark.offset < begun.get(source, 0)]
-            found = found or [mark for mark in marks[:newest] if mark.offset < alive.get(source, 0)]
+            # An agent whose workers write elsewhere tells of nothing else; what it raises at last is no restart.
+            found = found or (marks[:-1] if source in final else marks)[:newest]
             if found:
                 told[source] = found
     return told

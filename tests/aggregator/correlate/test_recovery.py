@@ -105,3 +105,15 @@ def test_a_quoted_error_in_a_configuration_is_no_failure(judge):
     files = {"train.log": lines(hello(0, 2), steps(0, 1, 20)), "config.yaml": f"retry_on: '{OOM}'\n"}
     files["train.log"] = f"retry_on: '{OOM}'\n" + files["train.log"]
     assert brief(judge(files)) == ("running", None, (), None)
+
+
+def test_an_end_that_the_agent_told_before_it_restarted_is_not_that_of_the_attempt_that_followed(judge):
+    # The workers write to files of their own, so that the agent's log does not show where they began anew.
+    files = {"torchrun.log": lines(closing(7, 1720), failed(8, 1, 1, 1719))}
+    for rank in range(2):
+        files[f"logs/none_ab12/attempt_0/{rank}/stdout.log"] = lines(steps(rank, 1, 5))
+        files[f"logs/none_ab12/attempt_1/{rank}/stdout.log"] = lines(steps(rank, 1, 9), "training finished")
+    files["logs/none_ab12/attempt_0/1/stderr.log"] = lines(traceback(KEY))
+    verdict = judge(files)
+    assert [attempt.outcome for attempt in verdict.attempts] == ["failed", "completed"]
+    assert verdict.first_failure is None
