@@ -1,0 +1,1 @@
+"""Follows a running job: what `denpex-agg watch` does between its command line and its screen."""
