@@ -1,0 +1,120 @@
+"""One message a failure, and nobody waits for a notifier."""
+
+import logging
+import threading
+import time
+from dataclasses import replace
+
+import pytest
+
+from aggregator import verdict as v
+from aggregator.notify import NotifyError
+from aggregator.notify.dispatch import MAX_WAITING, Dispatcher
+
+WAIT_S = 20
+"""How long a test may take at worst."""
+
+
+class Keeper:
+    """Keeps what it is told, or fails, or hangs until it is let go."""
+
+    def __init__(self, name="keeper", error=None, *, hangs=False):
+        self.name = name
+        self.error = error
+        self.told = []
+        self.asked = threading.Event()
+        self.go = threading.Event()
+        if not hangs:
+            self.go.set()
+
+    def send(self, message):
+        self.asked.set()
+        self.go.wait(WAIT_S)
+        self.told.append(message)
+        if self.error:
+            raise self.error
+
+
+def test_refinements_of_one_failure_are_told_once(failed):
+    keeper = Keeper()
+    dispatcher = Dispatcher([keeper])
+    assert dispatcher.failed(failed(ranks=(3, 1)), 0)
+    for n in range(50):
+        assert not dispatcher.failed(failed(ranks=(1, 3), text=f"line {n}", confidence=n / 50, message=str(n)), 0)
+    assert dispatcher.close(WAIT_S) == []
+    [told] = keeper.told
+    assert told.verdict == failed(ranks=(3, 1))
+    assert not told.correction
+    assert told.redact
+
+
+def test_other_ranks_are_told_once_more_as_a_correction(failed):
+    keeper = Keeper()
+    dispatcher = Dispatcher([keeper], redact=False)
+    assert [dispatcher.failed(failed(ranks=ranks), 0) for ranks in ((3,), (5,), (5,), (3,))] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert dispatcher.close(WAIT_S) == []
+    assert [(told.verdict.first_failure.ranks, told.correction) for told in keeper.told] == [
+        ((3,), False),
+        ((5,), True),
+    ]
+    assert not keeper.told[0].redact
+
+
+def test_another_kind_outcome_or_attempt_is_told_and_corrects_nothing(failed):
+    keeper = Keeper()
+    dispatcher = Dispatcher([keeper])
+    hung = replace(failed(), outcome=v.Outcome.HUNG, first_failure=None)
+    assert dispatcher.failed(failed(), 0)
+    assert dispatcher.failed(failed(kind="killed"), 0)
+    assert dispatcher.failed(failed(outcome=v.Outcome.HUNG), 0)
+    assert dispatcher.failed(hung, 1)
+    assert dispatcher.failed(failed(), 2)
+    assert dispatcher.close(WAIT_S) == []
+    assert [told.correction for told in keeper.told] == [False] * 5
+
+
+def test_a_notifier_that_hangs_blocks_neither_reading_nor_the_end(failed):
+    hung, next_one = Keeper("webhook", hangs=True), Keeper("next")
+    dispatcher = Dispatcher([hung, next_one])
+    start = time.monotonic()
+    assert dispatcher.failed(failed(), 0)
+    assert hung.asked.wait(WAIT_S)
+    assert dispatcher.failed(failed(ranks=(5,)), 0)
+    problem = "not told before the end of the watch"
+    assert dispatcher.close(0.05) == [f"{name}: {problem}" for name in ("webhook", "next") * 2]
+    assert time.monotonic() - start < WAIT_S
+    hung.go.set()
+    dispatcher._thread.join(WAIT_S)
+    assert len(hung.told) == 1
+    assert next_one.told == []  # nothing is begun after the end
+
+
+def test_too_many_messages_are_reported_and_not_kept(failed):
+    hung = Keeper("webhook", hangs=True)
+    dispatcher = Dispatcher([hung])
+    assert dispatcher.failed(failed(), 0)
+    assert hung.asked.wait(WAIT_S)
+    for rank in range(100, 103 + MAX_WAITING):
+        assert dispatcher.failed(failed(ranks=(rank,)), 0)
+    hung.go.set()
+    assert dispatcher.close(WAIT_S) == ["webhook: not told, as too many messages were waiting"] * 3
+    assert len(hung.told) == 1 + MAX_WAITING
+
+
+@pytest.mark.parametrize(
+    ("error", "problem"),
+    [(NotifyError("it answered 404"), "it answered 404"), (ValueError("a secret"), "this is a bug: ValueError")],
+)
+def test_what_goes_wrong_is_logged_and_reported_and_the_others_go_on(failed, caplog, error, problem):
+    caplog.set_level(logging.WARNING, logger="aggregator")
+    broken, sound = Keeper("webhook", error), Keeper("sound")
+    dispatcher = Dispatcher([broken, sound])
+    dispatcher.failed(failed(), 0)
+    assert dispatcher.close(WAIT_S) == [f"webhook: {problem}"]
+    assert len(sound.told) == 1
+    assert [record.getMessage() for record in caplog.records] == [f"cannot tell of the failure: webhook: {problem}"]
