@@ -17,6 +17,7 @@ from aggregator import kinds, layouts
 from aggregator.errors import InputError
 from aggregator.layouts import Hints, host_family, plain_name
 from aggregator.opening import ReadNotes, compression_of, is_text, read_head, read_raw, read_tail
+from aggregator.utf16 import Utf8Decoder
 from aggregator.walk import expand, walk
 from parsers.records import Skipped, Source, SourceKind
 
@@ -55,11 +56,13 @@ class Discovery:
 
 
 @dataclass(slots=True)
-class _File:
-    """A source in the making."""
+class File:
+    """A source in the making: its index and what its siblings tell are still unknown."""
 
     parts: tuple[str, ...]
     source: Source
+    ends: bytes | None = None
+    """What stood at both ends of a file that is gone; None where the file itself can be asked."""
     hints: Hints = field(default_factory=lambda: Hints("plain"))
     age: tuple[str, int] = ("", 0)
     """The name that rotated parts share, and where this one stands among them, oldest first."""
@@ -79,20 +82,16 @@ def discover(paths: Sequence[str]) -> Discovery:
     except OSError as error:
         raise InputError("the working folder is gone", where=error.filename, help="go to another one") from None
     root = Path(os.path.commonpath([p if p.is_dir() else p.parent for p in real])) if real else None
-    files: list[_File] = []
+    files: list[File] = []
     if "-" in named:
         stdin = Source(0, "-", None, SourceKind.LOG, layout="stdin")
         kind, layout = kinds.kind_of("-", read_head(stdin, _HEAD))
-        files.append(_File(("-",), replace(stdin, kind=kind, layout=layout or "stdin")))
+        files.append(File(("-",), replace(stdin, kind=kind, layout=layout or "stdin")))
     seen, by_user = dict[tuple[int, int], str](), frozenset(map(str, real))
     for path, shown in walk(real, root, notes):
-        file = _look(path, shown, seen, notes, by_user=path in by_user, lone=len(named) == 1)
+        file = look(path, shown, seen, notes, by_user=path in by_user, lone=len(named) == 1)
         files += [file] if file is not None else []
-    _rotations(files)
-    _read_names(files)
-    _hosts(files, _rank_families(files))
-    files.sort(key=lambda file: (layouts.natural(file.age[0]), file.age[1], file.parts))
-    sources = tuple(Source(index, *_ALL_BUT_INDEX(file.source)) for index, file in enumerate(files))
+    sources = tuple(sorted(arrange(files), key=attrgetter("index")))
     display = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
     if all(source.layout in {"config", "script", "doc"} for source in sources):
         why = "; ".join(f"{note.path}: {note.reason}" for note in notes.items[:3]) or "there are no files"
@@ -100,13 +99,35 @@ def discover(paths: Sequence[str]) -> Discovery:
     return Discovery(root, display, sources, tuple(notes.items))
 
 
-def _look(
-    real: str, path: str, seen: dict[tuple[int, int], str], notes: ReadNotes, *, by_user: bool, lone: bool
-) -> _File | None:
-    """Opens a file for its first bytes; None, and a note, if it is no source."""
-    name = path.rpartition("/")[2]
-    reason = "hidden file" if name.startswith(".") and not by_user else kinds.skip_reason(name)
-    if reason is not None:
+def arrange(files: Sequence[File]) -> list[Source]:
+    """The sources of a job that has these files, in the order given; `index` is the place in the order of reading.
+
+    What each name tells depends on its siblings: with a file more or less, the others may be somebody else's.
+    """
+    files = [File(file.parts, file.source, file.ends) for file in files]
+    _rotations(files)
+    _read_names(files)
+    _hosts(files, _rank_families(files))
+    order = sorted(files, key=lambda file: (layouts.natural(file.age[0]), file.age[1], file.parts))
+    index = {id(file): number for number, file in enumerate(order)}
+    return [Source(index[id(file)], *_ALL_BUT_INDEX(file.source)) for file in files]
+
+
+def look(
+    real: str, path: str, seen: dict[tuple[int, int], str], notes: ReadNotes, *, by_user: bool = False,
+    lone: bool = False,
+) -> File | None:  # fmt: skip
+    """Opens a file for its first bytes; None, and a note, if it is no source.
+
+    Args:
+        real: where it is.
+        path: what it is called: relative to the job folder, with forward slashes.
+        seen: by device and inode, what was looked at before and how it was called.
+        notes: takes the reason why it is no source.
+        by_user: the user named the file itself.
+        lone: the user named nothing else.
+    """
+    if reason := _skip_reason(path, by_user=by_user):
         notes.add(path, reason)
         return None
     try:
@@ -119,24 +140,50 @@ def _look(
         0, path, Path(real), SourceKind.LOG, size=status.st_size, mtime_ns=status.st_mtime_ns, compression=codec
     )
     head = read_head(source, _HEAD) if codec or raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else raw
-    kind, layout = kinds.kind_of(name, head)
-    if lone and by_user and layout in {"config", "script", "doc", "table"}:
-        kind, layout = SourceKind.LOG, None
     if (first := seen.setdefault((status.st_dev, status.st_ino), path)) != path:
-        reason = f"the same file as {first}"
-    elif head[257:262] == b"ustar":
-        reason = "archive: unpack it first"
-    elif kind is not SourceKind.FLIGHT_RECORDER and not is_text(head):
-        reason = "binary file"
-    if reason is not None:
-        notes.add(path, reason)
+        notes.add(path, f"the same file as {first}")
+        return None
+    return _recognised(source, head, notes, lone=lone and by_user)
+
+
+def remember(path: str, head: bytes, tail: bytes = b"", *, size: int, mtime_ns: int | None) -> File | None:
+    """A file that is gone, as its bytes tell; None if it was no source. Its source's `real` is None.
+
+    `head` and `tail` are the first and last (decompressed) bytes, up to 64 KiB of each: the more, the surer.
+    """
+    source = Source(0, path, None, SourceKind.LOG, size=size, mtime_ns=mtime_ns)
+    if _skip_reason(path) is not None:
+        return None
+    head = Utf8Decoder().decode(head)
+    file = _recognised(source, head[:_HEAD], ReadNotes())
+    if file is not None:
+        file.ends = head + b"\n" + tail
+    return file
+
+
+def _skip_reason(path: str, *, by_user: bool = False) -> str | None:
+    name = path.rpartition("/")[2]
+    return "hidden file" if name.startswith(".") and not by_user else kinds.skip_reason(name)
+
+
+def _recognised(source: Source, head: bytes, notes: ReadNotes, *, lone: bool = False) -> File | None:
+    """What a file is, by its name and its first bytes; None, and a note, if it is no source."""
+    parts = tuple(source.path.split("/"))
+    kind, layout = kinds.kind_of(parts[-1], head)
+    if lone and layout in {"config", "script", "doc", "table"}:
+        kind, layout = SourceKind.LOG, None
+    if head[257:262] == b"ustar":
+        notes.add(source.path, "archive: unpack it first")
+        return None
+    if kind is not SourceKind.FLIGHT_RECORDER and not is_text(head):
+        notes.add(source.path, "binary file")
         return None
     if kind is not SourceKind.LOG or layout is not None:
         source = replace(source, kind=kind, layout=layout or "plain")
-    return _File(tuple(path.split("/")), source)
+    return File(parts, source)
 
 
-def _rotations(files: list[_File]) -> None:
+def _rotations(files: list[File]) -> None:
     """Finds the old parts of a log, which stand before it and share its `group`.
 
     `log.1` is an old part only where `log` exists and `log.0` does not: ranks are numbered in the same way.
@@ -159,7 +206,7 @@ def _rotations(files: list[_File]) -> None:
             file.age, file.source = (path, 0), replace(file.source, group=path)
 
 
-def _read_names(files: list[_File]) -> None:
+def _read_names(files: list[File]) -> None:
     """Fills in what each name tells by itself."""
     for file in files:
         source, name = file.source, file.parts[-1]
@@ -187,13 +234,13 @@ _STREAM_WORD = re.compile(r"stdout|stderr|(?<![a-z])(?:out|err)(?![a-z])", re.IG
 class _Slot:
     """A file and the number in its path that tells it from its siblings."""
 
-    file: _File
+    file: File
     prefix: str
     number: int
     suffix: str
 
 
-def _rank_families(files: list[_File]) -> set[str]:
+def _rank_families(files: list[File]) -> set[str]:
     """Gives ranks to files that differ from their siblings in one number only; returns the hosts met in their names.
 
     `log.0` … `log.7` (srun -o log.%t), `tx-a.0.log` … `tx-b.7.log` (%N.%t), `node-b/out.3`. Numbers that go on over the
@@ -219,8 +266,8 @@ def _rank_families(files: list[_File]) -> set[str]:
     return hosts
 
 
-def _slots(files: list[_File]) -> Iterator[_Slot]:
-    shapes: dict[tuple[str, ...], list[tuple[_File, list[str]]]] = {}
+def _slots(files: list[File]) -> Iterator[_Slot]:
+    shapes: dict[tuple[str, ...], list[tuple[File, list[str]]]] = {}
     for file in files:
         if file.source.kind is SourceKind.LOG and file.source.layout == "plain" and file.parts != ("-",):
             path = "/".join((*file.parts[:-1], plain_name(file.parts[-1])))
@@ -276,16 +323,18 @@ def _assign(slots: list[_Slot], key: str, hosts: dict[str, str] | None = None) -
 
 def _contradicted(slots: list[_Slot]) -> bool:
     """Whether a file of the family holds the tag of another rank: then it is one file a node, or something else."""
-    return any((tags := _tags(slot.file.source)) and tags != {slot.number} for slot in slots[:_SAMPLE])
+    return any((tags := _tags(slot.file)) and tags != {slot.number} for slot in slots[:_SAMPLE])
 
 
-def _tags(source: Source) -> set[int]:
+def _tags(file: File) -> set[int]:
     """The ranks whose PyTorch tag (`[rank3]:`) stands at the front of lines, at both ends of the file."""
-    text = read_head(source, _TAIL) + b"\n" + read_tail(source, _TAIL)
+    text = file.ends
+    if text is None:
+        text = read_head(file.source, _TAIL) + b"\n" + read_tail(file.source, _TAIL)
     return {int(n) for n in re.findall(rb"^(?:\[[A-Za-z_]+\d+\]:)?\[rank(\d{1,7})\]:", text, re.MULTILINE)}
 
 
-def _hosts(files: list[_File], known: set[str]) -> None:
+def _hosts(files: list[File], known: set[str]) -> None:
     """Gives each file the host that its name or a folder above it tells, `known` being those seen in rank families."""
     siblings: dict[tuple[str, ...], set[str]] = {}
     for file in files:
@@ -299,7 +348,7 @@ def _hosts(files: list[_File], known: set[str]) -> None:
         names = [_named_host(file), *reversed(_above(file))]
         if file.source.host is None and (host := next((name for name in names if name in known), None)):
             file.source = replace(file.source, host=host)
-    claims: dict[tuple[str | int | None, ...], list[_File]] = {}
+    claims: dict[tuple[str | int | None, ...], list[File]] = {}
     for file in files:
         if file.source.layout in {"rank-named", "submitit"} and file.source.rank is not None:
             place = None if file.source.host else file.parts[0] if len(file.parts) > 1 else ""
@@ -308,19 +357,19 @@ def _hosts(files: list[_File], known: set[str]) -> None:
         _doubt(named)
 
 
-def _above(file: _File) -> tuple[str, ...]:
+def _above(file: File) -> tuple[str, ...]:
     """The folders that may be named after a host: not torchrun's own, whose names are random."""
     group = file.hints.group
     return tuple(group.split("/")[:-1]) if group and file.hints.layout.startswith("torchrun") else file.parts[:-1]
 
 
-def _named_host(file: _File) -> str:
+def _named_host(file: File) -> str:
     if file.source.kind is SourceKind.KERNEL:
         return kinds.kernel_host(file.parts[-1])
     return file.hints.around or (layouts.file_host(file.parts[-1]) if file.source.layout == "plain" else "")
 
 
-def _doubt(named: list[_File]) -> None:
+def _doubt(named: list[File]) -> None:
     """Takes back global ranks that the names claim and something else denies.
 
     `rank_0.log` in the folder of each host is a local rank, whatever it is called. And who starts one torchrun a node
@@ -338,7 +387,7 @@ def _doubt(named: list[_File]) -> None:
         return
     family = {file.source.rank for file in named}
     for file in named[:_SAMPLE]:
-        tags = _tags(file.source)
+        tags = _tags(file)
         # One tag of a sibling may be quoted or forged text; several, or one that no sibling has, are other ranks'.
         foreign = file.source.rank not in tags and (len(tags) > 1 or not tags <= family)
         if tags and (foreign or len(named) == 1 < len(tags)):

@@ -8,7 +8,6 @@ archive, a compression bomb, a disk that answers EIO: each ends the stream where
 from __future__ import annotations
 
 import bz2
-import codecs
 import errno
 import io
 import lzma
@@ -21,6 +20,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Protocol, Self
 
+from aggregator.utf16 import UTF16_NOTE, Utf8Decoder
 from parsers.records import Skipped, Source
 
 if TYPE_CHECKING:
@@ -34,7 +34,6 @@ _PIECE = 256 << 10
 """Bytes of compressed input, or of decompressed output, that are in memory at once."""
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_UTF16 = {codecs.BOM_UTF16_LE: "utf-16-le", codecs.BOM_UTF16_BE: "utf-16-be"}
 _MAGIC = {
     b"\x1f\x8b\x08": "gzip",
     b"BZh": "bzip2",
@@ -320,20 +319,15 @@ class SourceStream:
         raise EOFError(f"the zstd archive is {'cut off' if cut_off else 'damaged'}: read up to there")
 
     def _utf8(self, pieces: Iterator[bytes]) -> Iterator[bytes]:
-        """Turns UTF-16 with a byte order mark (PowerShell's `>`) into UTF-8, leaves everything else alone."""
-        first = next(pieces, b"")
-        name = _UTF16.get(first[:2])
-        if name is None:
-            if first:
-                yield first
-            yield from pieces
-            return
-        self._notes.add(self._path, "UTF-16, read as UTF-8: offsets count the converted bytes")
-        decoder = codecs.getincrementaldecoder(name)(errors="replace")
-        yield decoder.decode(first[2:]).encode("utf-8", "replace")
+        decoder = Utf8Decoder()
         for piece in pieces:
-            yield decoder.decode(piece).encode("utf-8", "replace")
-        yield decoder.decode(b"", final=True).encode("utf-8", "replace")
+            data = decoder.decode(piece)
+            if decoder.converts:
+                self._notes.add(self._path, UTF16_NOTE)
+            if data:
+                yield data
+        if data := decoder.rest():
+            yield data
 
 
 class _RawFile(io.RawIOBase):

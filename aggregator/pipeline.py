@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
+from dataclasses import dataclass
 
 from aggregator.correlate.evidence import JobEvidence
 from aggregator.correlate.judge import judge
@@ -15,14 +16,26 @@ from parsers.blocks import exception_signal
 from parsers.flight_recorder import FlightDump, load_dump
 from parsers.lexicon import default_lexicon
 from parsers.multiline import Place
-from parsers.records import Role, Signal, Source, SourceKind, Stamp, StampQuality
+from parsers.records import Role, Signal, Skipped, Source, SourceKind, Stamp, StampQuality
 from parsers.safe_pickle import DamagedDump, UnsafePickle
 from parsers.scan import Scan
 from parsers.timestamps import StampContext
 from parsers.torch_elastic import read_error_json
 from parsers.triage import LogTriage
 
+RECORDS = frozenset({SourceKind.FLIGHT_RECORDER, SourceKind.ERROR_JSON})
+"""Kinds of files that are read as a whole."""
 _SMALL_FILE = 256 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """What a file tells that is no line log: a dump, or the signals of an error file; and what was not read of it."""
+
+    source: Source
+    dump: FlightDump | None
+    signals: tuple[Signal, ...]
+    notes: tuple[Skipped, ...]
 
 
 def postmortem(paths: Sequence[str], *, executor: Executor | None = None) -> Verdict:
@@ -45,28 +58,25 @@ def collect(found: Discovery, *, executor: Executor | None = None) -> JobEvidenc
         scans = list(
             executor.map(read_log, logs, [reference] * len(logs), [notes] * len(logs), [len(logs)] * len(logs))
         )
-    dumps: list[tuple[FlightDump, int]] = []
-    extra: list[Signal] = []
-    size = sum(scan.counts.bytes for scan in scans)
-    for source in found.sources:
-        if source.kind is SourceKind.FLIGHT_RECORDER:
-            size += source.size
-            dump = _dump(source, notes)
-            if dump is not None:
-                dumps.append((dump, source.index))
-        elif source.kind is SourceKind.ERROR_JSON:
-            size += source.size
-            extra.extend(_error_file(source, notes))
-    skipped = [*found.skipped, *(item for item in notes.items if item not in found.skipped)]
+    records = [read_record(source) for source in found.sources if source.kind in RECORDS]
+    return combine(found.display, found.sources, scans, records, (*found.skipped, *notes.items))
+
+
+def combine(
+    display: str, sources: Sequence[Source], scans: Sequence[Scan], records: Sequence[Record],
+    skipped: Iterable[Skipped],
+) -> JobEvidence:  # fmt: skip
+    """All that was read of a job; `sources`, `scans` and `records` are in the order of reading."""
+    noted = [*skipped, *(note for record in records for note in record.notes)]
     return JobEvidence(
-        path=found.display,
-        sources=found.sources,
+        path=display,
+        sources=tuple(sources),
         scans=tuple(scans),
-        dumps=tuple(dump for dump, _ in dumps),
-        dump_sources=tuple(index for _, index in dumps),
-        skipped=tuple(skipped),
-        bytes=size,
-        extra_signals=tuple(extra),
+        dumps=tuple(record.dump for record in records if record.dump is not None),
+        dump_sources=tuple(record.source.index for record in records if record.dump is not None),
+        skipped=tuple(dict.fromkeys(noted)),
+        bytes=sum(scan.counts.bytes for scan in scans) + sum(record.source.size for record in records),
+        extra_signals=tuple(signal for record in records for signal in record.signals),
     )
 
 
@@ -76,6 +86,18 @@ def read_log(source: Source, reference_ns: int | None, notes: ReadNotes, files: 
     for chunk in read_chunks(source, notes):
         triage.feed(chunk)
     return triage.finish()
+
+
+def read_record(source: Source) -> Record:
+    """A dump or an error file; what cannot be read of it is noted."""
+    notes = ReadNotes()
+    data = _whole(source, notes)
+    dump, signals = None, list[Signal]()
+    if data is not None and source.kind is SourceKind.FLIGHT_RECORDER:
+        dump = _dump(source, data, notes)
+    elif data is not None:
+        signals = _error_file(source, data, notes)
+    return Record(source, dump, tuple(signals), tuple(notes.items))
 
 
 def _whole(source: Source, notes: ReadNotes) -> bytes | None:
@@ -88,10 +110,7 @@ def _whole(source: Source, notes: ReadNotes) -> bytes | None:
     return bytes(data)
 
 
-def _dump(source: Source, notes: ReadNotes) -> FlightDump | None:
-    data = _whole(source, notes)
-    if data is None:
-        return None
+def _dump(source: Source, data: bytes, notes: ReadNotes) -> FlightDump | None:
     try:
         return load_dump(data, source.rank)
     except UnsafePickle as error:
@@ -101,12 +120,10 @@ def _dump(source: Source, notes: ReadNotes) -> FlightDump | None:
     return None
 
 
-def _error_file(source: Source, notes: ReadNotes) -> list[Signal]:
-    data = _whole(source, notes)
-    told = read_error_json(data) if data is not None else None
+def _error_file(source: Source, data: bytes, notes: ReadNotes) -> list[Signal]:
+    told = read_error_json(data)
     if told is None or told.exception is None:
-        if data is not None:
-            notes.add(source.path, "not an error file that this version can read")
+        notes.add(source.path, "not an error file that this version can read")
         return []
     signal = exception_signal(told.exception, default_lexicon().match, source.index, Place(1, 0))
     signal.local_rank, signal.host, signal.attempt = source.local_rank, source.host, source.attempt or 0

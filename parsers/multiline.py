@@ -91,18 +91,27 @@ class Block:
         self.places.append(place)
         self.foreign = 0
 
+    def copy(self) -> Block:
+        """A block that grows on its own."""
+        return replace(self, lines=self.lines[:], places=self.places[:], heads=dict(self.heads))
 
+
+@dataclass(slots=True)
 class BlockAssembler:
     """Feeds on lines in file order, gives back blocks as they end."""
 
-    def __init__(self, mark: Callable[[Hashable], object] = lambda _key: None) -> None:
-        """Begin a file; `mark` is asked, with the stream's key, for something to keep with each block that begins."""
-        self._mark = mark
-        self._open: dict[Hashable, list[Block]] = {}
-        self._last: dict[Hashable, str] = {}
-        self._above: tuple[Origin, Place] | None = None
-        self._line: tuple[Origin, Place] | None = None
-        self._spoke: set[Hashable] = set()
+    _mark: Callable[[Hashable], object] = lambda _key: None
+    """Asked, with the stream's key, for something to keep with each block that begins."""
+    _open: dict[Hashable, list[Block]] = field(default_factory=dict)
+    _last: dict[Hashable, str] = field(default_factory=dict)
+    _above: tuple[Origin, Place] | None = None
+    _line: tuple[Origin, Place] | None = None
+    _spoke: set[Hashable] = field(default_factory=set)
+
+    def copy(self, mark: Callable[[Hashable], object]) -> BlockAssembler:
+        """An assembler of its own that goes on from here, with another `mark`."""
+        blocks = {key: [block.copy() for block in blocks] for key, blocks in self._open.items()}
+        return replace(self, _mark=mark, _open=blocks, _last=dict(self._last), _spoke=set(self._spoke))
 
     @property
     def busy(self) -> bool:

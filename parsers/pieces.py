@@ -7,7 +7,7 @@ a line. Source: https://github.com/kubernetes/design-proposals-archive/blob/main
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final
 
 from parsers.skim import MAX_LINE
@@ -30,11 +30,15 @@ class _Begun:
     last: int
 
 
+@dataclass(slots=True)
 class Pieces:
     """The lines of one file that are not complete yet, one a stream."""
 
-    def __init__(self) -> None:
-        self._begun: dict[tuple[str | None, str | None], _Begun] = {}
+    _begun: dict[tuple[str | None, str | None], _Begun] = field(default_factory=dict)
+
+    def copy(self) -> Pieces:
+        """The same lines, to be gone on with apart."""
+        return Pieces({key: replace(begun) for key, begun in self._begun.items()})
 
     def concern(self, origin: Origin) -> bool:
         """Whether a line is a piece, or the end of a line in pieces."""

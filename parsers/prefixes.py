@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from copy import copy
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING, Final
@@ -145,6 +146,12 @@ class PrefixStripper:
         self._rules = chosen.rules
         self._outer, self._inner = chosen.outer, chosen.inner
         self._chains, self._built = chosen.chains, chosen.built
+
+    def completing(self, context: StampContext) -> PrefixStripper:
+        """The same stripper, but for what completes stamps."""
+        twin = copy(self)
+        twin._context = context  # noqa: SLF001 - its own
+        return twin
 
     def strip(self, line: str) -> Origin:
         """Take the prefixes off a line. Never raises on what a line holds."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Iterable
+from dataclasses import dataclass, field, fields, replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from parsers.multiline import Place
+from parsers.prefixes import Origin
 from parsers.records import Signal, Source, Stamp
 
 
@@ -16,6 +19,14 @@ class StreamKey(NamedTuple):
     local_rank: int | None = None
     task: str | None = None
     other: str | None = None
+
+
+def stream_key(origin: Origin) -> StreamKey:
+    """The writer that a line's prefixes tell."""
+    tags = origin.tags
+    if not tags:
+        return StreamKey(origin.rank, origin.local_rank)
+    return StreamKey(origin.rank, origin.local_rank, tags.get("task"), tags.get("pod") or tags.get("actor"))
 
 
 @dataclass(slots=True)
@@ -51,3 +62,32 @@ class Scan:
     signals: list[Signal] = field(default_factory=list)
     activity: dict[StreamKey, Activity] = field(default_factory=dict)
     counts: Counts = field(default_factory=Counts)
+
+    def copy(self, twins: Twins | None = None) -> Scan:
+        """A scan whose signals, activities and counts may be written into."""
+        twins = Twins() if twins is None else twins
+        activity = {key: replace(known) for key, known in self.activity.items()}
+        return Scan(self.source, twins.all(self.signals), activity, replace(self.counts))
+
+
+_FIELDS = attrgetter(*(field.name for field in fields(Signal)))
+"""`replace` takes four times as long, and a job may have a hundred thousand signals."""
+
+
+class Twins:
+    """Copies signals, each of them once: what shares a signal shares its copy."""
+
+    def __init__(self) -> None:
+        self._made: dict[int, Signal] = {}
+
+    def one(self, signal: Signal) -> Signal:
+        """The copy of a signal, which must not have gone meanwhile."""
+        twin = self._made.get(id(signal))
+        if twin is None:
+            twin = self._made[id(signal)] = Signal(*_FIELDS(signal))
+            twin.fields = dict(signal.fields)
+        return twin
+
+    def all(self, signals: Iterable[Signal]) -> list[Signal]:
+        """The copies of signals, in their order."""
+        return [self.one(signal) for signal in signals]

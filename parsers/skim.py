@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from parsers.multiline import TRACEBACK_HEAD
@@ -93,15 +94,19 @@ def _is_bar(part: str) -> bool:
     )
 
 
+@dataclass(slots=True)
 class Repeats:
     """Counts what the hit lines of one file look like."""
 
-    def __init__(self, lexicon: Lexicon) -> None:
-        self._lexicon = lexicon
-        self._heads: Counter[bytes] = Counter()
-        self._seen: Counter[tuple[bytes, frozenset[int], bytes]] = Counter()
-        self._bursts: Counter[bytes] = Counter()
-        self._parsed = 0
+    _lexicon: Lexicon
+    _heads: Counter[bytes] = field(default_factory=Counter)
+    _seen: Counter[tuple[bytes, frozenset[int], bytes]] = field(default_factory=Counter)
+    _bursts: Counter[bytes] = field(default_factory=Counter)
+    _parsed: int = 0
+
+    def copy(self) -> Repeats:
+        """Counts of its own that go on from here."""
+        return replace(self, _heads=self._heads.copy(), _seen=self._seen.copy(), _bursts=self._bursts.copy())
 
     def wanted(self, data: bytes, line_start: int, line_end: int) -> bool:
         """Whether a hit line is to be parsed.

@@ -7,22 +7,24 @@ anywhere; the result does not depend on where.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import deque
-from typing import cast
+from copy import copy
 
 from parsers.blocks import PLAIN_EXCEPTION, block_signals
 from parsers.clip import clip
 from parsers.feeds import count_feeds
 from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import Message
+from parsers.marks import Mark, newest_marks
 from parsers.multiline import Block, BlockAssembler, Place
 from parsers.pieces import Pieces
 from parsers.prefixes import Origin, PrefixStripper, hosts_in_front, looks_labelled
-from parsers.records import Role, Signal, Source, Stamp, StampQuality
-from parsers.scan import Activity, Scan, StreamKey
+from parsers.records import Role, Signal, Source
+from parsers.scan import Activity, Scan, StreamKey, Twins, stream_key
 from parsers.skim import MAX_LINE, Repeats, context_start, end_sizes, long_lines, shortened, visible
-from parsers.timestamps import StampContext, read_stamp
+from parsers.timeline import Timeline
+from parsers.timestamps import StampContext
+from parsers.unread import Unread
 
 _LABEL_SAMPLE = 32 << 10
 _BELOW = 8
@@ -54,22 +56,16 @@ class LogTriage:
         self._lexicon = lexicon if lexicon is not None else default_lexicon()
         self._context = context if context is not None else StampContext(source.reference_ns)
         self._stripper: PrefixStripper | None = None
-        self._assembler = BlockAssembler(lambda key: self._last_stamp.get(cast("StreamKey", key)) or self._file_stamp)
+        self._guess: tuple[int, PrefixStripper] | None = None
+        self._timeline = Timeline()
+        self._assembler = BlockAssembler(self._timeline.above)
         self._pieces = Pieces()
-        self._pending = b""
-        self._scanned = 0
-        self._dropped = 0
-        self._offset = 0
+        self._unread = Unread()
         self._line = 1
-        self._head_left, self._tail = end_sizes(files)
+        self._ends = self._head_left, self._tail = end_sizes(files)
         self._below = 0
         self._repeats = Repeats(self._lexicon)
-        self._last_stamp: dict[StreamKey, Stamp] = {}
-        self._file_stamp: Stamp | None = None
-        self._unstamped: list[Signal] = []
-        self._open_ended: list[Signal] = []
         self._likely: dict[StreamKey, Message] = {}
-        self._trail: tuple[list[int], list[Stamp]] = ([], [])
         self._plain: dict[StreamKey, tuple[Signal, int]] = {}
         self._marks: dict[tuple[StreamKey, str], deque[Signal]] = {}
 
@@ -79,25 +75,23 @@ class LogTriage:
         return self.scan.signals
 
     def feed(self, chunk: bytes) -> None:
-        """Take the next bytes of the file; they may end anywhere.
-
-        Of `_pending` the first `_scanned` bytes have been searched and not parsed: they are the context of what
-        follows. `_offset` and `_line` tell where `_pending` begins.
-        """
+        """Take the next bytes of the file; they may end anywhere."""
         self.scan.counts.bytes += len(chunk)
-        data = self._pending + chunk if self._pending else chunk
-        keep = len(data) - self._tail
-        begun = self._stripper is not None or len(data) >= _LABEL_SAMPLE
-        end = data.rfind(b"\n", self._scanned, keep) + 1 if keep > self._scanned and begun else 0
-        if end == 0:
-            self._pending = self._bounded(data)
-            return
-        self._advance(data, end)
+        if self._unread.add(chunk):
+            self._take()
 
-    def finish(self) -> Scan:
-        """The file has ended: its tail is read line by line, open blocks are closed."""
-        data, self._pending = self._pending, b""
-        self.scan.counts.long_lines += long_lines(data, self._scanned, len(data))
+    def finish(self, tail: int | None = None) -> Scan:
+        """The file has ended: its tail is read line by line, open blocks are closed.
+
+        With `tail` no more than so many bytes are, and the rest is read as the middle of a file: faster, but what only
+        the ends are asked for (steps, most of all) may be missing.
+        """
+        if tail is None:
+            self._take()
+        else:
+            self._cut_tail(tail)
+        data = self._unread.gather()
+        self.scan.counts.long_lines += long_lines(data, self._unread.scanned, len(data))
         self._lines(data, 0, len(data))
         self.scan.counts.lines = self._line - 1
         for line in self._pieces.rest():
@@ -109,36 +103,99 @@ class LogTriage:
         self.scan.signals.sort(key=lambda signal: signal.offset)
         return self.scan
 
-    def _bounded(self, data: bytes) -> bytes:
-        """A line that does not end: keep its head and what may become the tail, drop the middle."""
-        half = 2 * max(self._tail, MAX_LINE)
-        dropped = len(data) - self._scanned - 2 * half
-        if dropped <= 0:
-            return data
-        self._dropped += dropped
-        return data[: self._scanned + half] + data[-half:]
+    def so_far(self, tail: int | None = None, *, then: bytes = b"") -> Scan:
+        """What `finish` would give if the file ended here, after the bytes `then`; reading goes on as if never asked.
 
-    def _at(self, position: int) -> int:
-        """The offset in the file of a line that begins at a position of what is pending."""
-        return self._offset + position + (self._dropped if position > self._scanned else 0)
+        The scan is the caller's own.
+        """
+        if tail is not None:
+            self._fitting()  # which the next call finds
+        twin = copy(self)
+        twin.feed(then)
+        return twin.finish(tail)
+
+    def refit(self, context: StampContext, files: int) -> bool:
+        """Go on as if begun with these; False, and nothing is changed, where what was read so far depends on others."""
+        head, tail = ends = end_sizes(files)
+        if self._stripper is None:
+            self._head_left = head
+        elif head != self._ends[0] or tail > self._ends[1] or (self._timeline.incomplete and context != self._context):
+            return False
+        else:
+            self._stripper = self._stripper.completing(context)
+        self._context, self._ends, self._tail = context, ends, tail
+        return True
+
+    def latest(self, size: int) -> list[Mark]:
+        """How far each writer of the last `size` bytes' complete lines has come, the newest first; changes nothing."""
+        stripper = self._fitting()
+        lines = self._unread.data[-size:].split(b"\n")[:-1]
+        if size < self.scan.counts.bytes:
+            del lines[:1]
+        return newest_marks(reversed(lines), stripper, self._lexicon, self._likely)
+
+    def __copy__(self) -> LogTriage:
+        """A reader of its own that goes on from here; what cannot change is shared."""
+        twins = Twins()
+        timeline = self._timeline.copy(twins)
+        twin = LogTriage.__new__(LogTriage)
+        vars(twin).update(
+            vars(self),
+            scan=self.scan.copy(twins),
+            _timeline=timeline,
+            _assembler=self._assembler.copy(timeline.above),
+            _pieces=self._pieces.copy(),
+            _repeats=self._repeats.copy(),
+            _unread=self._unread.copy(),
+            _likely=dict(self._likely),
+            _plain={key: (twins.one(signal), line) for key, (signal, line) in self._plain.items()},
+            _marks={key: deque(twins.all(marks), maxlen=_MARKS) for key, marks in self._marks.items()},
+        )
+        return twin
+
+    def _take(self) -> None:
+        """Deal with what was fed, but for the tail."""
+        data = self._unread.gather()
+        keep, scanned = len(data) - self._tail, self._unread.scanned
+        begun = self._stripper is not None or len(data) >= _LABEL_SAMPLE
+        end = data.rfind(b"\n", scanned, keep) + 1 if keep > scanned and begun else 0
+        if end == 0:
+            self._unread.bound(self._tail)
+        else:
+            self._advance(data, end)
+
+    def _cut_tail(self, size: int) -> None:
+        """Deal with all but the last `size` bytes; what was searched is not parsed any more."""
+        self._stripper = self._fitting()
+        self._tail = size
+        self._take()
+        self._line += count_feeds(self._unread.data, 0, self._unread.scanned)
+        self._unread.go_on(self._unread.scanned, self._unread.scanned)
 
     def _advance(self, data: bytes, end: int) -> None:
         """Deal with data[:end], which ends with a line; what follows stays pending."""
-        start = self._scanned
+        start = self._unread.scanned
         cursor = 0
         if self._head_left > 0:
             stop = data.find(b"\n", min(start + self._head_left, end) - 1) + 1
             self._head_left -= stop - start
             self._lines(data, start, stop)
             cursor = start = stop
-        self.scan.counts.long_lines += long_lines(data, self._scanned, end)
+        self.scan.counts.long_lines += long_lines(data, self._unread.scanned, end)
         if start < end:
             cursor = self._middle(data, cursor, start, end)
         kept = context_start(data, cursor, end)
         self._line += count_feeds(data, cursor, kept)
-        self._offset, self._dropped = self._at(kept), 0
-        self._scanned = end - kept
-        self._pending = data[kept:]
+        self._unread.go_on(kept, end)
+
+    def _fitting(self) -> PrefixStripper:
+        """The file's stripper; while too little of it is known, the one that fits what there is, or half of it."""
+        data = self._unread.gather()
+        if self._stripper is not None:
+            return self._stripper
+        if self._guess is None or len(data) >= 2 * self._guess[0]:
+            self._guess = len(data), self._begin(data)
+        return self._guess[1]
 
     def _begin(self, data: bytes) -> PrefixStripper:
         """The stripper that fits the file, decided on its first lines."""
@@ -155,7 +212,7 @@ class LogTriage:
         while position < end:
             stop = data.find(b"\n", position, end)
             stop = end if stop < 0 else stop
-            self._one(data[position:stop], self._at(position))
+            self._one(data[position:stop], self._unread.at(position))
             position = stop + 1
 
     def _middle(self, data: bytes, cursor: int, start: int, end: int) -> int:
@@ -180,7 +237,7 @@ class LogTriage:
                 self.scan.counts.repeats += 1
                 continue
             self._skip_to(data, cursor, line_start, line_end)
-            self._one(data[line_start:line_end], self._at(line_start))
+            self._one(data[line_start:line_end], self._unread.at(line_start))
             cursor = skip = self._follow(data, line_end + 1, end)
         return cursor
 
@@ -188,7 +245,7 @@ class LogTriage:
         """Parse on while a block is open, or a stamp is looked for."""
         while cursor < end:
             if not self._assembler.busy:
-                if not self._open_ended and not self._unstamped:
+                if not self._timeline.waiting:
                     self._below = 0
                 if self._below == 0:
                     break
@@ -198,7 +255,7 @@ class LogTriage:
                 self._close_blocks()
                 self._below = 0
                 break
-            self._one(data[cursor:line_end], self._at(cursor))
+            self._one(data[cursor:line_end], self._unread.at(cursor))
             cursor = line_end + 1
         return cursor
 
@@ -244,7 +301,7 @@ class LogTriage:
             for line in self._pieces.add(origin, text, place):
                 self._segment(*line)
             return
-        key = self._key(origin)
+        key = stream_key(origin)
         # Blocks that this line ends came before it: they are filed before its stamp is taken up.
         taken, ended = self._assembler.feed(key, origin, place)
         for block in ended:
@@ -271,12 +328,6 @@ class LogTriage:
                 message.id,
             )
 
-    def _key(self, origin: Origin) -> StreamKey:
-        tags = origin.tags
-        if not tags:
-            return StreamKey(origin.rank, origin.local_rank)
-        return StreamKey(origin.rank, origin.local_rank, tags.get("task"), tags.get("pod") or tags.get("actor"))
-
     def _note(self, key: StreamKey, origin: Origin, place: Place) -> None:
         activity = self.scan.activity.get(key)
         if activity is None:
@@ -289,52 +340,10 @@ class LogTriage:
             activity.last_body = clip(origin.body, 400)
         if origin.stamp is not None:
             self.scan.counts.stamped += 1
-            if not origin.stamp.boot:
-                self._trail[0].append(place.offset)
-                self._trail[1].append(origin.stamp)
-            self._last_stamp[key] = self._file_stamp = origin.stamp
             activity.last_stamp = origin.stamp
             if activity.first_stamp is None:
                 activity.first_stamp = origin.stamp
-            if self._unstamped or self._open_ended:
-                self._bound(origin.stamp)
-
-    def _bound(self, stamp: Stamp) -> None:
-        """Signals above a stamp are earlier than it, as far as one file keeps order."""
-        for signal in self._unstamped:
-            signal.stamp = stamp
-            signal.quality = StampQuality.BOUNDED
-        for signal in (*self._unstamped, *self._open_ended):
-            signal.until_ns = None if stamp.boot else stamp.ns
-        self._unstamped.clear()
-        self._open_ended.clear()
-
-    def _told(self, signal: Signal) -> Stamp | None:
-        """The time that the text itself gives (a summary box, `CANCELLED AT …`): nearer to the event than its line."""
-        text = signal.fields.get("time") or signal.fields.get("box_time")
-        if not text:
-            return None
-        for form in ("iso", "elastic", "asctime"):
-            stamp = read_stamp(form, text, self._context)
-            if stamp is not None:
-                return stamp
-        return None
-
-    def _stamp(self, signal: Signal, key: StreamKey, own: Stamp | None) -> None:
-        told = self._told(signal)
-        if told is not None and signal.role in {Role.EXTERNAL, Role.TEARDOWN}:
-            self._bound(told)
-        own = told or own
-        if own is not None:
-            signal.stamp, signal.quality = own, StampQuality.OWN
-        elif key in self._last_stamp:
-            signal.stamp, signal.quality = self._last_stamp[key], StampQuality.INHERITED
-            self._open_ended.append(signal)
-        elif self._file_stamp is not None:
-            signal.stamp, signal.quality = self._file_stamp, StampQuality.BOUNDED
-            self._open_ended.append(signal)
-        else:
-            self._unstamped.append(signal)
+            self._timeline.note(key, place, origin.stamp)
 
     def _emit(
         self, message: Message, fields: dict[str, str], origin: Origin, place: Place, text: str, key: StreamKey
@@ -361,7 +370,7 @@ class LogTriage:
             signal.fields.setdefault("level", origin.level)
         if origin.logger is not None:
             signal.fields.setdefault("logger", origin.logger)
-        self._stamp(signal, key, origin.stamp)
+        self._timeline.date(signal, key, origin.stamp)
         if signal.role is Role.PROGRESS:
             self._thin(key, signal)
         else:
@@ -378,24 +387,8 @@ class LogTriage:
 
     def _block(self, block: Block) -> None:
         for signal in block_signals(block, self._lexicon.match, self.scan.source.index):
-            key = self._key(block.origin)
+            key = stream_key(block.origin)
             if signal.signature == PLAIN_EXCEPTION:
                 self._plain[key] = (signal, block.places[-1].line)
             self._place(signal, block.origin, key)
-            self._stamp_block(signal, block)
-
-    def _stamp_block(self, signal: Signal, block: Block) -> None:
-        """A block is filed when it has ended, perhaps long after: its time is that of its own place in the file."""
-        if signal.quality is StampQuality.OWN:
-            return
-        offsets, stamps = self._trail
-        after = bisect_right(offsets, block.places[-1].offset)
-        if isinstance(block.mark, Stamp):
-            signal.stamp, signal.quality = block.mark, StampQuality.INHERITED
-        if after < len(stamps):  # a line of another stream has bounded it already
-            signal.until_ns = stamps[after].ns
-            if not isinstance(block.mark, Stamp):
-                signal.stamp, signal.quality = stamps[after], StampQuality.BOUNDED
-            for waiting in (self._open_ended, self._unstamped):
-                if waiting and waiting[-1] is signal:
-                    waiting.pop()
+            self._timeline.date_block(signal, block)
