@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aggregator.correlate.evidence import JobEvidence
 from aggregator.correlate.judge import judge
@@ -44,7 +45,22 @@ def postmortem(paths: Sequence[str], *, executor: Executor | None = None) -> Ver
     Raises:
         InputError: nothing readable was found.
     """
-    return judge(collect(discover(paths), executor=executor))
+    found = discover(paths)
+    evidence = collect(found, executor=executor)
+    return judge(replace(evidence, notes=(*evidence.notes, *_still_written(found.sources))))
+
+
+def _still_written(sources: Iterable[Source]) -> list[str]:
+    """A sentence on files that have grown since they were found: what came after they were read is not judged."""
+    grown = []
+    for source in sources:
+        with contextlib.suppress(OSError):
+            if source.real is not None and source.real.stat().st_size > source.size:
+                grown.append(source.path)
+    if not grown:
+        return []
+    more = f" and {len(grown) - 1:,} more" if len(grown) > 1 else ""
+    return [f"{grown[0]}{more}: still being written; `denpex-agg watch` follows a job that runs"]
 
 
 def collect(found: Discovery, *, executor: Executor | None = None) -> JobEvidence:

@@ -10,7 +10,7 @@ import pytest
 
 from aggregator.discover import discover
 from aggregator.errors import InputError
-from aggregator.pipeline import collect, postmortem
+from aggregator.pipeline import collect, postmortem, read_log
 from aggregator.verdict import to_json
 from parsers.records import Role, StampQuality
 
@@ -172,3 +172,19 @@ def test_bytes_that_are_no_text_are_told(tmp_path):
     verdict = postmortem([str(tmp_path)])
     assert verdict.first_failure.ranks == (0,)
     assert any("not UTF-8" in warning for warning in verdict.warnings)
+
+
+def test_a_log_that_is_still_being_written_is_told(tmp_path, monkeypatch):
+    log = tmp_path / "train.log"
+    log.write_text("step 1 loss 0.5\n", encoding="utf-8")
+    assert postmortem([str(tmp_path)]).warnings == ()
+
+    def reads_while_it_grows(*arguments):
+        scan = read_log(*arguments)
+        with log.open("a", encoding="utf-8") as out:
+            out.write("step 2 loss 0.4\n")
+        return scan
+
+    monkeypatch.setattr("aggregator.pipeline.read_log", reads_while_it_grows)
+    (warning,) = postmortem([str(tmp_path)]).warnings
+    assert warning.startswith("train.log: still being written")
