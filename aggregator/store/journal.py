@@ -123,7 +123,9 @@ class Journal:
             self._note(stream, offset, len(payload))
         checked = _CHECKED.pack(len(payload), kind, stream, offset)
         crc = zlib.crc32(payload, zlib.crc32(checked))
-        self._buffer += crc.to_bytes(_CRC_BYTES, "little") + checked + payload
+        self._buffer += crc.to_bytes(_CRC_BYTES, "little")
+        self._buffer += checked
+        self._buffer += payload
 
     def write(self, *, sync: bool) -> None:
         """Write what was put in; with `sync`, to the disk itself.
@@ -167,7 +169,10 @@ class Journal:
 
     def _note(self, stream: int, offset: int, length: int) -> None:
         place = self.size + len(self._buffer) + _RECORD.size
-        self._places.setdefault(stream, array("q")).extend((offset, place, length))
+        places = self._places.get(stream)
+        if places is None:
+            places = self._places[stream] = array("q")
+        places.extend((offset, place, length))
 
     def _read(self, place: int, length: int) -> bytes:
         if place >= self.size:
