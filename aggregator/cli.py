@@ -17,6 +17,7 @@ from aggregator.errors import DenpexError, InputError
 from aggregator.reports import ReportOptions, reporter
 from aggregator.reports.destination import (
     ClosedPipeError,
+    has_screen,
     refuse_overwrite,
     replacing,
     standard_output,
@@ -90,7 +91,7 @@ def root(
     \b
     Examples:
       denpex-agg postmortem runs/4242
-      denpex-agg postmortem slurm-4242.out --json
+      denpex-agg watch runs/4242
       denpex-agg export runs/4242 -o events.parquet
     """
 
@@ -143,12 +144,80 @@ def postmortem(
         raise typer.Exit(outcome_code(verdict))
 
 
+@app.command(epilog=_POSTMORTEM_EPILOG)
+def watch(
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Job folder or log files; may not exist yet.")],
+    plain: Annotated[
+        bool, typer.Option("--plain", help="Lines instead of the screen, as where there is no TTY.")
+    ] = False,
+    is_json: Annotated[
+        bool, typer.Option("--json", help="The verdict at the end as JSON on stdout, plain lines on stderr.")
+    ] = False,
+    exit_on_end: Annotated[bool, typer.Option("--exit-on-end", help="End when the job has ended.")] = False,
+    timeout: Annotated[
+        float | None, typer.Option("--timeout", metavar="SECONDS", min=0, help="End after this time.")
+    ] = None,
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", metavar="DIR", help="Where to keep what was read (XDG state folder).")
+    ] = None,
+    on_failure: Annotated[
+        str | None,
+        typer.Option("--on-failure", metavar="CMD", help="Run this on a failure, the verdict on stdin."),
+    ] = None,
+    webhook: Annotated[
+        str | None,
+        typer.Option("--webhook", metavar="URL", envvar="DENPEX_WEBHOOK", help="Post a failure there (Slack's form)."),
+    ] = None,
+    prometheus: Annotated[
+        Path | None, typer.Option("--prometheus", metavar="FILE", help="Keep a .prom textfile for node_exporter.")
+    ] = None,
+    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Only changes of the state.")] = False,
+    color: Annotated[
+        ColorChoice, typer.Option("--color", help="Colours; auto obeys NO_COLOR, FORCE_COLOR and the terminal.")
+    ] = ColorChoice.AUTO,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Let the exit code tell the outcome.")] = False,
+    redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Mask secrets in all that is shown.")] = True,
+    verbose: Annotated[
+        int, typer.Option("-v", "--verbose", count=True, show_default=False, help="Say more on stderr; -vv yet more.")
+    ] = 0,
+) -> None:
+    """Follow a running job, and say who failed while it is still hot. Ctrl-C gives the verdict so far.
+
+    What was read is kept in a state folder: after a restart the watch goes on where it ended.
+
+    \b
+    Examples:
+      denpex-agg watch runs/4242
+      denpex-agg watch runs/4242 --plain --exit-on-end --on-failure 'mail -s failed me'
+      denpex-agg watch runs/4242 --json --timeout 3600 > verdict.json
+    """
+    _start_logging(0 if quiet else 1 + verbose)
+    from aggregator.live.command import WatchOptions, watch_job  # noqa: PLC0415 - brings the whole parser in
+    from aggregator.live.run import Until  # noqa: PLC0415
+
+    options = WatchOptions(
+        Until(job_ends=exit_on_end, timeout_s=timeout), state_dir, has_screen(plain=plain or is_json), is_json, quiet,
+        redact, on_failure, webhook, prometheus,
+    )  # fmt: skip
+    ending = watch_job(paths, options)
+    report = ReportOptions(redact=redact, color=use_color(color, sys.stdout), width=text_width(sys.stdout))
+    with standard_output() as out:
+        reporter(ReportFormat.JSON if is_json else ReportFormat.TEXT, report).render(ending.verdict, out)
+    if ending.signal is not None:
+        raise typer.Exit(128 + ending.signal)
+    if exit_code:
+        raise typer.Exit(outcome_code(ending.verdict))
+
+
 @app.command(epilog=_EXIT_CODES)
 def export(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Job folder or log files.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Parquet file to write.")],
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Mask secrets in the lines.")] = True,
+    state_dir: Annotated[
+        Path | None, typer.Option("--state-dir", metavar="DIR", help="Take what `watch --state-dir DIR` has stored.")
+    ] = None,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Nothing on stderr but errors.")] = False,
     verbose: Annotated[
         int, typer.Option("-v", "--verbose", count=True, show_default=False, help="Say more on stderr; -vv yet more.")
@@ -162,13 +231,13 @@ def export(
     Examples:
       denpex-agg export runs/4242 -o events.parquet
       denpex-agg export rank*.log -o events.parquet --force
-      denpex-agg export slurm-4242.out -o events.parquet -q
+      denpex-agg export runs/4242 --state-dir ~/watches -o events.parquet
     """
     _start_logging(0 if quiet else 1 + verbose)
     refuse_overwrite(output, force=force)
     from aggregator.export import export_events  # noqa: PLC0415 - brings Polars and PyArrow
 
-    summary = export_events(paths, output, force=force, redact=redact)
+    summary = export_events(paths, output, force=force, redact=redact, state_dir=state_dir)
     if not quiet:
         lines = [f"{summary.rows:,} rows of {summary.files:,} files written to {output}"]
         lines += [f"not read: {item.path}: {item.reason}" for item in summary.skipped]

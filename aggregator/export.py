@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from aggregator.discover import discover
+from aggregator.discover import Discovery, discover
 from aggregator.errors import OutputError
 from aggregator.masking import masked
 from aggregator.opening import ReadNotes, read_chunks
 from aggregator.reference import newest_date
 from parsers.lexicon import default_lexicon
-from parsers.normalise import normalise
+from parsers.normalise import OpenChunks, normalise
 from parsers.schema import EVENT_SCHEMA
 from parsers.timestamps import StampContext
 from parsers.triage import LogTriage
@@ -51,23 +51,38 @@ class ExportSummary:
     skipped: tuple[Skipped, ...]
 
 
-def export_events(paths: Sequence[str], output: Path, *, force: bool, redact: bool = True) -> ExportSummary:
+def export_events(
+    paths: Sequence[str], output: Path, *, force: bool, redact: bool = True, state_dir: Path | None = None
+) -> ExportSummary:
     """Write all lines of the logs under `paths` to the Parquet file `output`, secrets masked unless `redact` is false.
 
-    The file appears whole or not at all.
+    The file appears whole or not at all. With `state_dir` the lines are those that a watch of `paths` stored there.
 
     Raises:
-        InputError: a path does not exist, or there is no log.
+        InputError: a path does not exist, there is no log, or no watch has stored anything.
         OutputError: `output` exists and `force` is not given, is no regular file, or cannot be written.
     """
     _check_output(output, force=force)
-    found = discover(paths)
-    notes, logs, reference = ReadNotes(), found.logs, newest_date(found.sources)
+    notes = ReadNotes()
+    if state_dir is None:
+        found = discover(paths)
+        reference = newest_date(found.sources)
+        return _export(found, partial(read_chunks, notes=notes), reference, notes, output, redact=redact)
+    from aggregator.live.stored import stored_logs  # noqa: PLC0415 - the store is needed for watched jobs only
+
+    with stored_logs(paths, state_dir) as stored:
+        return _export(stored.found, stored.read, stored.reference_ns, notes, output, redact=redact)
+
+
+def _export(
+    found: Discovery, open_chunks: OpenChunks, reference: int | None, notes: ReadNotes, output: Path, *, redact: bool
+) -> ExportSummary:
+    logs = found.logs
 
     def triage(source: Source) -> LogTriage:
         return LogTriage(source, default_lexicon(), StampContext(reference or source.reference_ns), files=len(logs))
 
-    rows = normalise(logs, partial(read_chunks, notes=notes), triage, reference_ns=reference)
+    rows = normalise(logs, open_chunks, triage, reference_ns=reference)
     write_events(masked(rows) if redact else rows, output)
     stats = rows.stats
     skipped = [*found.skipped, *(note for note in notes.items if note not in found.skipped)]

@@ -128,3 +128,9 @@ def text_width(out: TextIO) -> int:
     if not out.isatty():
         return MAX_WIDTH
     return min(MAX_WIDTH, max(MIN_WIDTH, shutil.get_terminal_size((MAX_WIDTH, 24)).columns))
+
+
+def has_screen(*, plain: bool) -> bool:
+    """Whether to draw on the terminal: it is one at both ends, is able to, and nobody asked for plain lines."""
+    able = os.environ.get("TERM") not in {None, "", "dumb", "unknown"}
+    return not plain and able and sys.stdin.isatty() and sys.stdout.isatty()
