@@ -38,7 +38,7 @@ _COMPRESSED = re.compile(r"\.(?:gz|bz2|xz|zst|zstd)$", re.IGNORECASE)
 _COMPRESSED_ENDS = frozenset({".gz", "bz2", ".xz", "zst", "std"})
 _EXTENSION = re.compile(r"(?:\.(?:log|txt|out|err|stdout|stderr|output|tail|head))+$", re.IGNORECASE)
 _ROTATED = re.compile(
-    r"^(?P<base>.+?)[.-](?P<mark>\d{1,3}|\d{4}-?\d\d-?\d\d(?:[T_-]?\d{2}[:-]?\d{2}(?:[:-]?\d{2})?)?)$"
+    r"^(?P<base>.+?)[.-](?P<mark>\d{1,3}|\d{4}-?\d\d-?\d\d(?:[T_-]?\d{2}(?:[:-]?\d{2}(?:[:-]?\d{2})?)?)?|\d{10})$"
 )
 
 

@@ -8,7 +8,6 @@ is another stream. Nothing here waits: whoever calls says what time it is.
 from __future__ import annotations
 
 import errno
-import logging
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
@@ -25,15 +24,13 @@ if TYPE_CHECKING:
     from aggregator.collect.folder import Folder, Found
     from aggregator.store import Store, Stream
 
-_LOG = logging.getLogger(__name__)
-
 TICK = 0.25
 """Seconds between two looks at a file that grows."""
 TURN = 256 << 10
 """Bytes of one file that are read before the others have their turn."""
 GLANCE = 64 << 10
 """The same at the first look of a tick: a buffer for a whole turn costs twenty times as much as one for a few lines."""
-ROUND = 32 << 20
+ROUND = 8 << 20
 """Bytes that one call of `poll` reads at most, but for one turn of each file."""
 BACKLOG = 64 << 20
 """Bytes that wait for the store, beyond which nothing more is read."""
@@ -78,7 +75,7 @@ class Collector:
         self._tails: dict[tuple[int, int], Tail] = {}
         self._listing = Listing()
         self._contents = Contents(store)
-        self._newcomers = Newcomers(self._files, store, self._contents, self._listing)
+        self._newcomers = Newcomers(self._files, store, self._contents, self._listing, self._tails)
         self._asleep = {
             (s.meta.device, s.meta.inode): s for s in store.streams.values() if s.meta.ended in {None, "removed"}
         }
@@ -104,10 +101,10 @@ class Collector:
     def skipped(self) -> list[Skipped]:
         """What is not, or not wholly, read, and why."""
         notes = list(self._folder.notes.items)
-        notes += [Skipped(tail.shown, tail.passed) for tail in self._tails.values() if tail.passed]
         for tail in self._tails.values():
-            if tail.archive is not None and (problem := tail.archive.problem()):
-                notes.append(Skipped(tail.shown, problem))
+            reason = tail.passed or tail.problem or (tail.archive.problem() if tail.archive is not None else None)
+            if reason is not None:
+                notes.append(Skipped(tail.shown, reason))
         return notes
 
     def close(self) -> None:
@@ -231,14 +228,19 @@ class Collector:
 
     def _pull(self, tail: Tail, now: float) -> bytes:
         """The next bytes of a file, stored; and when to look at it again."""
+        before = tail.stream
         try:
             data = self._pull_plain(tail, now) if tail.archive is None else self._pull_archive(tail, tail.archive, now)
         except OSError as error:
             self._fault(tail, error, now)
             return b""
-        tail.busy = len(data) >= GLANCE - TAIL_BYTES or (tail.archive is not None and tail.archive.reading)
+        if tail.problem is not None:
+            tail.problem, tail.faults = None, 0
+        # What a rotated part holds instead is asked after all others have had their turn: it may be a copy of one.
+        ended = before is not None and tail.stream is None
+        tail.busy = ended or len(data) >= GLANCE - TAIL_BYTES or (tail.archive is not None and tail.archive.reading)
         if data:
-            tail.grown, tail.faults, tail.wait = now, 0, TICK
+            tail.grown, tail.wait = now, TICK
             self._open.used(tail.number)
         elif not tail.busy:
             tail.wait = min(max(tail.wait, TICK / 2) * 2, self._idle)
@@ -271,7 +273,7 @@ class Collector:
                 self.tally.truncations += 1
                 self._end(tail, "truncated")
                 tail.size = 0
-                return self._pull_plain(tail, now)
+                return self._pull_plain(tail, now) if not is_older_part(tail.shown) else b""
             return b""
         tail.shrunk_since = None
         return self._take(stream, data[overlap:])
@@ -323,7 +325,8 @@ class Collector:
                 self.tally.truncations += 1
                 self._end(tail, "truncated")
         tail.generation = generation
-        return descriptor
+        ended = stream is not None and tail.stream is None
+        return None if ended and is_older_part(tail.shown) else descriptor
 
     def _pull_archive(self, tail: Tail, archive: Archive, now: float) -> bytes:
         """The next new bytes of a compressed file; what its stream has already is read over."""
@@ -377,6 +380,6 @@ class Collector:
         tail.busy, tail.faults = False, min(tail.faults + 1, _MOST_FAULTS)
         tail.wait = TICK * 2**tail.faults
         tail.due = now + tail.wait
+        tail.problem = error.strerror or str(error)
         if error.errno in {errno.ENOENT, errno.ESTALE, errno.ELOOP, None}:
             self._listing.wanted = True
-        _LOG.debug("%s: %s", tail.shown, error)

@@ -91,11 +91,6 @@ class Contents:
         owner = self._owner.get(stream.id)
         return owner is not None and not owner.gone
 
-    def followed_as(self, shown: str) -> Tail | None:
-        """The file of that name, if it is in the folder and a stream is followed in it."""
-        owners = (self._owner.get(number) for number in self._by_base.get(base_of(shown), ()))
-        return next((owner for owner in owners if owner is not None and owner.shown == shown and not owner.gone), None)
-
     def alike(self, tail: Tail, head: bytes) -> Iterator[Stream]:
         """Streams that a file of this name and these first bytes may hold, the longest first.
 
@@ -134,13 +129,16 @@ class Contents:
         return window
 
     def choose(self, size: int, candidates: Iterable[Candidate]) -> Match | None:
-        """What a file of `size` bytes is taken for.
+        """What a file of `size` bytes is taken for: rather a stream that it goes on with than one followed elsewhere.
 
         A short one that has nothing of its own may be a copy, or the log of another run that printed the same banner.
         """
+        best = None
         for candidate in candidates:
             followed, position = self.is_followed(candidate.stream), candidate.position
             if candidate.fits and (size >= position or followed or size > STRONG):
-                covered = STRONG < size <= position and (followed or size < position)
-                return Match(candidate.stream, covered)
-        return None
+                match = Match(candidate.stream, STRONG < size <= position and (followed or size < position))
+                if match.covered or not followed:
+                    return match
+                best = best or match
+        return best

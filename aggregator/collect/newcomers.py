@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -38,8 +38,11 @@ class Listing:
 class Newcomers:
     """Takes up the files of one job."""
 
-    def __init__(self, files: Files, store: Store, contents: Contents, listing: Listing) -> None:
+    def __init__(
+        self, files: Files, store: Store, contents: Contents, listing: Listing, tails: Mapping[tuple[int, int], Tail]
+    ) -> None:
         self._files = files
+        self._tails = tails
         self._store = store
         self._contents = contents
         self._listing = listing
@@ -79,8 +82,8 @@ class Newcomers:
 
     def take_up_archive(self, tail: Tail, archive: Archive, now: float) -> Stream | None:
         """The same for a compressed file."""
-        plain = self._contents.followed_as(plain_name(tail.shown))
-        if plain is not None and plain.busy:
+        plain = self._plain_form(tail)
+        if plain is not None and (plain.busy or plain.stream is None) and plain.passed is None:
             return None  # what it is made of is read first
         if archive.changed:
             if not archive.search(_PIECE, self._contents):
@@ -94,6 +97,13 @@ class Newcomers:
         if stream is not None and stream.position < archive.position:
             archive.again()
         return stream
+
+    def _plain_form(self, tail: Tail) -> Tail | None:
+        """The file in the folder that a compressed one was made of."""
+        plain = plain_name(tail.shown)
+        if plain not in self._contents.names:
+            return None
+        return next((other for other in self._tails.values() if other.shown == plain and not other.gone), None)
 
     def _settle(self, tail: Tail, size: int, candidates: Iterable[Candidate], now: float) -> Stream | None:
         """A file goes on with what is known; or with something new, if that is followed elsewhere and stays there."""

@@ -49,7 +49,8 @@ class Tail:
     archive: Archive | None = None
     """It is compressed."""
     faults: int = 0
-    """Errors of reading in a row."""
+    """Errors of reading in a row; `problem` is the last of them."""
+    problem: str | None = None
 
     @property
     def key(self) -> tuple[int, int]:

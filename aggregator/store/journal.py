@@ -133,11 +133,11 @@ class Journal:
         Raises:
             OSError: the file is as before, as far as that can be, and nothing is taken from memory.
         """
-        data = bytes(self._buffer)
         done = 0
         try:
-            while done < len(data):
-                done += os.pwrite(self._descriptor, data[done:], self.size + done)
+            with memoryview(self._buffer) as data:
+                while done < len(data):
+                    done += os.pwrite(self._descriptor, data[done:], self.size + done)
             if sync:
                 os.fdatasync(self._descriptor)
         except OSError:

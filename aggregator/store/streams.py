@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields
 from operator import attrgetter
 
 HEAD_BYTES = 1024
-TAIL_BYTES = 64
+TAIL_BYTES = 512
 
 
 @dataclass(frozen=True, slots=True)

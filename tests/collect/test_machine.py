@@ -214,21 +214,24 @@ class Job(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data(), stays=flags, again=flags)
     def delete(self, data: st.DataObject, stays: bool, again: bool) -> None:
-        """The next file may get the same name and inode at once."""
+        """The next file may get the same name and inode at once.
+
+        One always comes where there are rotated parts: without it, `log.1` and `log.2` may be those of ranks.
+        """
         file = self._pick(data)
         file.path.unlink()
         del self.on_disk[file.path]
+        parts = f"{file.path}."
         name = self._close(file, stays=stays)
-        if again:
+        if again or any(str(path).startswith(parts) for path in self.on_disk):
             self._opened(name).put(self._line("begun again"))
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def replace(self, data: st.DataObject) -> None:
         """Another file takes the name, as editors do it."""
-        name, file = self._take_over(data)
+        name, _ = self._take_over(data)
         self._renew(self.open[name], BANNER + self._line("another file"))
-        del file
 
     @precondition(lambda self: self.open)
     @rule(data=st.data(), more=flags)

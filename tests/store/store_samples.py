@@ -22,7 +22,7 @@ def contents(store):
     for number, stream in store.streams.items():
         data = b"".join(store.read(number))
         assert (stream.id, stream.position) == (number, len(data))
-        assert (stream.head, stream.tail) == (data[:1024], data[-64:])
+        assert (stream.head, stream.tail) == (data[:1024], data[-512:])
         found[number] = (stream.meta, data)
     return found
 
