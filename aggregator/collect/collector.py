@@ -170,7 +170,7 @@ class Collector:
     def _met_again(self, tail: Tail, found: Found, now: float) -> bool:
         before = (tail.shown, tail.gone, tail.passed)
         if (tail.size, tail.mtime_ns) != (found.status.st_size, found.status.st_mtime_ns):
-            tail.due, tail.passed = now, None
+            tail.due, tail.passed, tail.held_since = now, None, None
             if found.status.st_size < tail.size:
                 self._lose(tail)
         tail.seen(found.real, found.shown, found.status)

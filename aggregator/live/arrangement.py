@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from itertools import islice
+from collections.abc import Collection, Sequence
+from itertools import count, islice
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
+from aggregator.collect.matching import base_of, is_older_part
 from aggregator.discover import Discovery, File, arrange, look, remember
+from aggregator.layouts import plain_name
 from aggregator.opening import ReadNotes
 from aggregator.reference import newest_date
 from parsers.records import Skipped
@@ -35,6 +38,7 @@ class Arranger:
         self.skipped: tuple[Skipped, ...] = ()
         self.known: set[int] = set()
         """The streams that there were at the last arrangement."""
+        self.warnings: tuple[str, ...] = ()
         self.logs = 0
         """How many of them are judged."""
         self._folder = folder
@@ -50,11 +54,14 @@ class Arranger:
             self._long_gone = self._store.streams.keys() - here
         notes = ReadNotes()
         files: list[tuple[int | None, File]] = list(self._there(notes))
-        names = {"/".join(file.parts) for _, file in files}
-        for stream in self._gone(names):
-            file = recall(self._store, stream)
+        gone = self._gone({"/".join(file.parts) for _, file in files})
+        for path, stream in gone.items():
+            file = recall(self._store, stream, path)
             if file is not None:
                 files.append((stream.id, file))
+        rotated = [path for path, stream in gone.items() if path != stream.meta.path]
+        more = f" and {len(rotated) - 1} more" if len(rotated) > 1 else ""
+        self.warnings = (f"{rotated[0]}{more}: removed by rotation; judged by what was stored",) if rotated else ()
         sources = arrange([file for _, file in files])
         numbers = [number for number, _ in files]
         judged = {source.index for source in Discovery(None, "", tuple(sources), ()).logs}
@@ -88,17 +95,39 @@ class Arranger:
                 if file is not None:
                     yield tail.stream.id if tail.stream is not None else None, file
 
-    def _gone(self, names: set[str]) -> Iterable[Stream]:
-        """Streams whose files were removed while this watch ran: of each name the newest."""
-        newest: dict[str, Stream] = {}
+    def _gone(self, names: set[str]) -> dict[str, Stream]:
+        """By name, streams whose files were removed while this watch ran.
+
+        Of each name the newest; but of rotated parts all, under the names that they would have got had none been
+        removed.
+        """
         followed = {tail.stream.id for tail in self._collector.tails if tail.stream is not None and not tail.gone}
-        for stream in self._store.streams.values():
-            if stream.id not in followed and stream.meta.path not in names and stream.id not in (self._long_gone or ()):
-                newest[stream.meta.path] = stream
-        return newest.values()
+        away = followed | (self._long_gone or set())
+        streams = [stream for number, stream in sorted(self._store.streams.items()) if number not in away]
+        gone = {stream.meta.path: stream for stream in streams if stream.meta.path not in names}
+        taken = {stream.id for stream in gone.values()}
+        left = [stream for stream in streams if stream.id not in taken and stream.meta.ended in {None, "removed"}]
+        return gone | _renumbered([s for s in left if is_older_part(s.meta.path)], names | gone.keys())
 
 
-def recall(store: Store, stream: Stream, mtime_ns: int | None = None) -> File | None:
-    """A stream as a file of discovery, by its bytes in the store alone; `mtime_ns` is when it was last written to."""
+def _renumbered(parts: Sequence[Stream], names: Collection[str]) -> dict[str, Stream]:
+    """Rotated parts, oldest first, whose names others have now, under the next numbers that are free."""
+    plain = {plain_name(name) for name in names}
+    named: dict[str, Stream] = {}
+    for stream in reversed(parts):
+        free = (f"{base_of(stream.meta.path)}.{number}" for number in count(1))
+        named[next(path for path in free if path not in plain and path not in named)] = stream
+    return named
+
+
+def recall(store: Store, stream: Stream, path: str, mtime_ns: int | None = None) -> File | None:
+    """A stream as a file of discovery, by its bytes in the store alone.
+
+    Args:
+        store: where its bytes are.
+        stream: which one.
+        path: what it is called now.
+        mtime_ns: when its file was written to last, if that is known.
+    """
     head = b"".join(islice(store.read(stream.id, _ENDS), 1))
-    return remember(stream.meta.path, head, stream.tail, size=stream.position, mtime_ns=mtime_ns)
+    return remember(path, head, stream.tail, size=stream.position, mtime_ns=mtime_ns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -18,6 +19,7 @@ from aggregator.live.run import Stopper, Until, descriptor_budget, run
 from aggregator.live.watch import Watch
 from aggregator.notify import Notifier
 from aggregator.notify.dispatch import Dispatcher
+from aggregator.reports import ReportOptions, reporter
 from aggregator.reports.destination import standard_output
 from aggregator.store import Store, StoreStalled
 
@@ -61,6 +63,8 @@ def watch_job(paths: Sequence[str], options: WatchOptions) -> Ending:
         OutputError: the state folder cannot be used, or another watch of the same job uses it.
         ClosedPipeError: nobody reads the plain lines any more.
     """
+    if not math.isfinite(options.until.timeout_s or 0.0):
+        raise UsageError("--timeout is no number of seconds", help="leave it out to watch until Ctrl-C")
     folder = run_folder(paths, options.state_dir)
     textfile = _textfile(options.prometheus)
     with ExitStack() as stack:
@@ -74,7 +78,10 @@ def watch_job(paths: Sequence[str], options: WatchOptions) -> Ending:
             _on_screen(watch, viewers, options, stopper)
         else:
             out = sys.stderr if options.to_stderr else sys.stdout
-            show = PlainLines(out, redact=options.redact, quiet=options.quiet).show
+            # Whoever asked for the end, or for JSON, gets the verdict then, and once.
+            waits = options.until.job_ends or options.to_stderr
+            report = None if waits else reporter("text", ReportOptions(options.redact))
+            show = PlainLines(out, report, redact=options.redact, quiet=options.quiet).show
             viewers.append(show if options.to_stderr else standard_output()(show))
             stopper.listen()
             run(watch, _each(viewers), options.until, stopper.wanted)
@@ -144,6 +151,7 @@ def _on_screen(
             failures.append(error)
         app.call_later(app.exit)
 
+    stopper.listen()
     worker = threading.Thread(target=work, name="watch")
     worker.start()
     try:

@@ -12,23 +12,35 @@ from aggregator.reports.words import counted
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from aggregator.reports import Reporter
+
 HEARTBEAT_S = 60.0
 """Seconds without anything to tell after which that is told."""
+SETTLED_S = 3.0
+"""Seconds for which the last line on a job that is over must stand before the whole verdict is told."""
 MOST_LINES = 5
 """Lines of logs that are shown of each picture."""
 _LIMIT = 240
+_OVER = frozenset({LiveState.FAILED, LiveState.FINISHED})
 _NS = 1_000_000_000
 
 
 class PlainLines:
     """Writes a line for each change. Foreign text is masked and escaped."""
 
-    def __init__(self, out: TextIO, *, redact: bool = True, quiet: bool = False) -> None:
-        """Write to `out`; `quiet` leaves out everything but changes of the state."""
+    def __init__(
+        self, out: TextIO, report: Reporter | None = None, *, redact: bool = True, quiet: bool = False
+    ) -> None:  # fmt: skip
+        """Write to `out`; `quiet` leaves out everything but changes of the state.
+
+        Once a job has been over for some seconds, `report` writes the verdict.
+        """
         self._out = out
+        self._report = report
+        self._reported: object = None
         self._redact = redact
         self._quiet = quiet
-        self._told: tuple[LiveState, str] | None = None
+        self._told: tuple[LiveState, object] | None = None
         self._told_at = 0
         self._seen: LiveEvent | None = None
 
@@ -38,17 +50,21 @@ class PlainLines:
         is_over = self._told is not None and self._told[0] is view.state is LiveState.FAILED
         fresh = list(self._events(view))
         lines = [] if self._quiet or is_over else fresh
-        told = (view.state, view.headline)
+        told = (view.state, view.suspicion.ranks if view.suspicion is not None else view.headline)
         if told != self._told:
             lines.append(f"{view.state.value}: {self._clean(view.headline)}{self._amount(view)}")
-        elif view.now - self._told_at >= HEARTBEAT_S * _NS and not self._quiet:
+        elif view.now - self._told_at >= HEARTBEAT_S * _NS and not self._quiet and view.state not in _OVER:
             lines.append(f"{view.state.value}{self._amount(view)}")
-        if not lines:
-            return
-        self._told, self._told_at = told, view.now
-        clock = datetime.fromtimestamp(view.now // _NS, UTC).strftime("%H:%M:%SZ")
-        self._out.writelines(f"{clock} {line}\n" for line in lines)
-        self._out.flush()
+        if lines:
+            self._told, self._told_at = told, view.now
+            clock = datetime.fromtimestamp(view.now // _NS, UTC).strftime("%H:%M:%SZ")
+            self._out.writelines(f"{clock} {line}\n" for line in lines)
+            self._out.flush()
+        elif view.state in _OVER and view.now - self._told_at >= SETTLED_S * _NS and told != self._reported:
+            self._reported = told
+            if self._report is not None and view.verdict is not None:
+                self._report.render(view.verdict, self._out)
+                self._out.flush()
 
     def _events(self, view: LiveView) -> Iterator[str]:
         fresh: list[LiveEvent] = []

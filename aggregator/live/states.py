@@ -30,6 +30,8 @@ def assess(verdict: Verdict | None, suspicion: Suspicion | None, *, now: int, is
         now: ns UTC, since when a wait that only the verdict tells of is suspected.
         is_any: whether any line was read.
     """
+    if verdict is None and is_any:
+        return Assessment(LiveState.WAITING, "reading what has been written so far")
     if verdict is not None and verdict.outcome is Outcome.COMPLETED:
         return Assessment(LiveState.FINISHED, "the job has ended well")
     failure = verdict.first_failure if verdict is not None else None

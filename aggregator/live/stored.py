@@ -50,7 +50,7 @@ def stored_logs(paths: Sequence[str], state_dir: Path | None) -> Iterator[Stored
     with Store(folder, read_only=True) as store:
         files = []
         for stream in sorted(store.streams.values(), key=attrgetter("id")):
-            file = recall(store, stream, _changed_ns(root / stream.meta.path))
+            file = recall(store, stream, stream.meta.path, _changed_ns(root / stream.meta.path))
             if file is not None:
                 files.append((stream.id, file))
         sources = arrange([file for _, file in files])

@@ -18,7 +18,7 @@ class LiveState(StrEnum):
     """How the job is doing."""
 
     WAITING = "waiting"
-    """Nothing has been written yet."""
+    """Nothing has been written yet, or what there is has not been judged yet."""
     HEALTHY = "healthy"
     SUSPECT = "suspect"
     """Somebody keeps the others waiting, or nobody makes progress; nothing has ended yet."""

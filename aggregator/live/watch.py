@@ -18,10 +18,10 @@ from aggregator.live.arrangement import Arranger
 from aggregator.live.newlines import NewLine, NewLines
 from aggregator.live.reducer import Reducer
 from aggregator.live.sightings import Sightings
-from aggregator.live.states import Assessment, assess, colour_ranks
+from aggregator.live.states import Assessment, assess, colour_ranks, suspicion_words
 from aggregator.live.view import Counters, LiveEvent, LiveState, LiveView, RankHealth
 from aggregator.store import Store, StoreStalled
-from aggregator.verdict import Verdict
+from aggregator.verdict import Outcome, Verdict
 
 if TYPE_CHECKING:
     from aggregator.notify.dispatch import Dispatcher
@@ -30,14 +30,16 @@ SCAN, SCAN_BLIND, SCAN_LEAST = 10.0, 2.0, 0.2
 """Seconds between listings of the folder: where changes are hinted at, where they are not, and at least."""
 SCAN_SHARE = 50
 """A listing is not made before so many times the time that the last one took."""
-LOOK = 5.0
-"""Seconds between looks at the ranks' progress."""
+LOOK, LOOK_LEAST, LOOK_SHARE = 5.0, 1.0, 200
+"""Seconds between looks at the ranks' progress: at most, at least, and one more for so many logs."""
 SYNC = 2.0
 """Seconds between forced writes of the store to the disk."""
 RETRY = 10.0
 """Seconds at most between attempts to write to a disk that is full."""
 SOON = 0.15
 """Seconds from a line that may change the verdict to the next verdict: what belongs to it comes at the same time."""
+FEW = 256
+"""Streams that a hasty verdict looks at in one go."""
 FULL = 2.0
 """Seconds from a hasty verdict to one for which every stream is looked at anew."""
 AGAIN = 10.0
@@ -93,11 +95,11 @@ class Watch:
         self._sightings = Sightings(self._reducer)
         self._lines = NewLines(store.streams)
         self._hints = Hints(self._warn)
-        self._may_hint, self._hinted = hints and not remote, False
+        self._may_hint, self._hinted, self._changed = hints and not remote, False, False
         self._events: deque[LiveEvent] = deque(maxlen=MAX_EVENTS)
         self._warnings: dict[str, None] = {}
         self._assessment = Assessment(LiveState.WAITING, "no line has been written yet")
-        self._counters = Counters()
+        self._counters = Counters(bytes=sum(stream.position for stream in store.streams.values()))
         now, self._since = self._clock.monotonic(), self._clock.wall()
         self._scanned_at, self._scan_at, self._look_at, self._sync_at, self._flush_at = -SCAN, now, now, now, now
         self._judge_at: float | None = now
@@ -129,18 +131,20 @@ class Watch:
     def step(self) -> float:
         """Everything that is due now; tells after how many seconds to call again."""
         now = self._clock.monotonic()
+        if self._urgent and self._is_wanted(now):
+            for tail in self._collector.tails:
+                tail.due = now  # the verdict rests on one moment: an idle file may hold the cause of what others tell
         self._gather(now)
         if self._collector.busy:
             return 0.0
         if now >= self._look_at:
-            self._look_at = now + LOOK
+            self._look_at = now + min(max(self._arranger.logs / LOOK_SHARE, LOOK_LEAST), LOOK)
             self._sightings.look(now, self._clock.wall(), self._ended)
-        if self._judge_at is not None and now >= self._judge_at:
+        if self._is_wanted(now):
             self._judge(now)
         self._assess(now)
-        if self._looks is not None:
-            return 0.0
-        return max(TICK - (self._clock.monotonic() - now), 0.0)
+        due = now + TICK if self._judge_at is None else min(now + TICK, self._judge_at)
+        return max(due - self._clock.monotonic(), 0.0)
 
     def ask(self) -> None:
         """Make a verdict at the next step, whatever has come."""
@@ -158,7 +162,11 @@ class Watch:
         while self._collector.busy:
             self._gather(self._clock.monotonic())
         self._arranger.arrange()  # a dump may have grown, and is read anew only when its size is known
+        suspicion = self._assessment.suspicion
         self.verdict = self._told(self._reducer.verdict(exact=True))
+        if suspicion is not None and self.verdict.outcome is Outcome.RUNNING:
+            warning = f"suspected when the watch ended, by the ranks' progress: {suspicion_words(suspicion)}"
+            self.verdict = replace(self.verdict, warnings=(*self.verdict.warnings, warning))
         self._assess(now)
         if self._dispatcher is not None and self._assessment.state is LiveState.FAILED:
             self._dispatcher.failed(self.verdict, _attempt(self.verdict))
@@ -187,6 +195,9 @@ class Watch:
             self._reducer.feed(stream_id, data)
         written = self._written(now)
         grown = {stream_id: written.get(stream_id, now) for stream_id, _ in arrived}
+        if not self._is_caught_up:
+            self._grown_ns = max((tail.mtime_ns for tail in self._collector.tails), default=self._since)
+            grown |= written
         self._sightings.arrived(grown)
         if changed or not grown.keys() <= self._arranger.known:
             self._arranger.arrange()
@@ -208,9 +219,11 @@ class Watch:
         }
 
     def _scan(self, now: float) -> bool:
-        hinted = self._hints.taken() or self._collector.wants_scan
-        if now < self._scan_at and not (hinted and now >= self._scanned_at + SCAN_LEAST):
+        self._changed |= self._hints.taken()
+        early = (self._changed or self._collector.wants_scan) and now >= self._scanned_at + SCAN_LEAST
+        if now < self._scan_at and not early:
             return False
+        self._changed = False
         began = self._clock.monotonic()
         changed = self._collector.scan(now)
         if self._may_hint and self._folder.root.is_dir():
@@ -242,14 +255,14 @@ class Watch:
         """Whether what has come may change the verdict."""
         if self._is_caught_up:
             self._grown_ns = self._clock.wall()
-        else:
-            self._grown_ns = max((tail.mtime_ns for tail in self._collector.tails), default=0)
         for line in self._lines.take(arrived):
             event = self._event(line)
             self._events.append(event)
             if line.is_end and event.rank is not None:
                 self._ended.add(event.rank)
         if self._lines.touched:
+            if not self._urgent:
+                self._judge_at = None  # whatever was wanted earlier: it would know half of what has just begun
             self._urgent |= self._lines.touched
             self._judge_by(now + SOON)
         elif self._assessment.state is LiveState.FAILED:
@@ -259,6 +272,10 @@ class Watch:
     def _is_caught_up(self) -> bool:
         return self.verdict is not None and not self._collector.busy
 
+    def _is_wanted(self, now: float) -> bool:
+        """Whether it is time for a verdict."""
+        return self._judge_at is not None and now >= self._judge_at
+
     def _judge_by(self, moment: float) -> None:
         """A verdict is wanted; not so often that nothing else gets done."""
         moment = max(moment, self._rested_at)
@@ -266,16 +283,15 @@ class Watch:
 
     def _judge(self, now: float) -> None:
         """The verdict on what was read so far; at first only those who have something to say are looked at anew."""
-        hasty = self.verdict is not None and bool(self._urgent)
+        hasty = self.verdict is not None and 0 < len(self._urgent) <= FEW
         if hasty:
-            self._looked_at, anew, self._urgent = now, self._urgent, set()
-        elif self._has_looked(now):
-            anew = set()
-        else:
+            self._looked_at = now
+        elif not self._has_looked(now):
             return
         self._looks = None
         attempt = _attempt(self.verdict)
-        self.verdict = self._told(self._reducer.verdict(anew=anew))
+        self.verdict = self._told(self._reducer.verdict(anew=self._urgent))
+        self._urgent = set()
         if _attempt(self.verdict) != attempt:
             self._sightings.restart()
             self._ended.clear()
@@ -287,8 +303,6 @@ class Watch:
         else:
             self._judge_by(now + max(self._learn_s, LEARN_SHARE * took))
             self._learn_s = min(3 * self._learn_s, LEARN_MOST)
-            if self._urgent:
-                self._judge_by(now + SOON)
 
     def _has_looked(self, now: float) -> bool:
         """Look at the next streams; tells whether those were the last."""
@@ -299,12 +313,13 @@ class Watch:
     def _told(self, verdict: Verdict) -> Verdict:
         """The verdict with what only the watch knows."""
         tally = self._collector.tally
+        warnings = [*verdict.warnings, *self._arranger.warnings]
         if not tally.truncations:
-            return verdict
+            return replace(verdict, warnings=tuple(warnings))
         lost = f", at least {tally.unread_bytes} bytes of them unread" if tally.unread_bytes else ""
         times = "once" if tally.truncations == 1 else f"{tally.truncations} times"
         warning = f"{times} a log was cut or overwritten while it was watched{lost}"
-        return replace(verdict, warnings=(*verdict.warnings, warning))
+        return replace(verdict, warnings=(*warnings, warning))
 
     def _assess(self, now: float) -> None:
         wall = self._clock.wall()

@@ -103,4 +103,4 @@ class Dispatcher:
 
 def _fail(delivery: _Delivery, problem: str) -> None:
     delivery.problem = problem
-    _log.warning("cannot tell of the failure: %s: %s", delivery.notifier.name, problem)
+    _log.info("cannot tell of the failure: %s: %s", delivery.notifier.name, problem)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import shutil
 import stat
@@ -131,6 +132,8 @@ def text_width(out: TextIO) -> int:
 
 
 def has_screen(*, plain: bool) -> bool:
-    """Whether to draw on the terminal: it is one at both ends, is able to, and nobody asked for plain lines."""
+    """Whether to draw on the terminal: it is one, is able to, the extra is there, and nobody asked for plain lines."""
+    if importlib.util.find_spec("textual") is None:
+        return False
     able = os.environ.get("TERM") not in {None, "", "dumb", "unknown"}
     return not plain and able and sys.stdin.isatty() and sys.stdout.isatty()

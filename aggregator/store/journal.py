@@ -135,9 +135,8 @@ class Journal:
         """
         done = 0
         try:
-            with memoryview(self._buffer) as data:
-                while done < len(data):
-                    done += os.pwrite(self._descriptor, data[done:], self.size + done)
+            while done < len(self._buffer):
+                done += os.pwrite(self._descriptor, self._buffer[done : done + MAX_PAYLOAD], self.size + done)
             if sync:
                 os.fdatasync(self._descriptor)
         except OSError:

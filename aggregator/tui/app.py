@@ -49,6 +49,7 @@ class WatchApp(App[None]):
         Binding("p", "postmortem", "verdict"),
         Binding("question_mark", "help", "help", key_display="?"),
         Binding("q", "quit", "quit"),
+        Binding("ctrl+c", "quit", show=False, priority=True),
     ]
 
     def __init__(self, source: Callable[[], LiveView], *, redact: bool, on_postmortem: Callable[[], None]) -> None:

@@ -111,7 +111,7 @@ def test_too_many_messages_are_reported_and_not_kept(failed):
     [(NotifyError("it answered 404"), "it answered 404"), (ValueError("a secret"), "this is a bug: ValueError")],
 )
 def test_what_goes_wrong_is_logged_and_reported_and_the_others_go_on(failed, caplog, error, problem):
-    caplog.set_level(logging.WARNING, logger="aggregator")
+    caplog.set_level(logging.INFO, logger="aggregator")
     broken, sound = Keeper("webhook", error), Keeper("sound")
     dispatcher = Dispatcher([broken, sound])
     dispatcher.failed(failed(), 0)
