@@ -8,6 +8,7 @@ carries the time at which it was written, in ms, rounded down.
 from __future__ import annotations
 
 import argparse
+import itertools
 import multiprocessing
 import os
 import random
@@ -33,8 +34,11 @@ POLL_S = 0.005
 """Seconds between looks at the journal, and between batches of lines."""
 PATIENCE_S = 120.0
 """Seconds for which a line of the watch is waited for."""
-PEERS_S = 1.0
-"""Seconds after a fault within which all other ranks have aborted."""
+SETTLE_S = 15.0
+"""Seconds from the first sign of life to a watch that has caught up and made its first verdict."""
+LAG_S, PEERS_S = 0.5, 2.0
+"""Seconds from a fault to the end of its process, and from there until the last of the others has aborted."""
+STAMP = re.compile(rb"^\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}", re.MULTILINE)
 OOM = """[rank{rank}]: Traceback (most recent call last):
 [rank{rank}]:   File "/workspace/tinylm/train.py", line 153, in main
 [rank{rank}]:     logits = model(ids[:, :-1])
@@ -100,6 +104,7 @@ def write(job: Path, files: int, rate: float, orders: Connection) -> None:
         return
     orders.send(time.time())
     os.write(descriptors[culprit], OOM.format(rank=culprit, local=culprit % 8).encode())
+    time.sleep(LAG_S)
     for rank in random.sample(range(files), files):
         time.sleep(PEERS_S / files)
         if rank != culprit:
@@ -121,12 +126,22 @@ def written(job: Path, files: int, rate: float) -> Iterator[Connection]:
         writer.join()
 
 
+@dataclass(frozen=True, slots=True)
+class Use:
+    """Of a process at a moment, monotonic seconds: user and system time of all its threads, and its largest size."""
+
+    at: float
+    cpu_s: float
+    peak_mb: float
+
+
 class Watched:
     """A watch as a process of its own, and what it says."""
 
     def __init__(self, job: Path, state: Path) -> None:
         command = [sys.executable, "-m", "aggregator", "watch", str(job), "--plain", "--state-dir", str(state)]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        self._proc = Path("/proc", str(self._process.pid))
         self._said: list[tuple[float, str]] = []
         self._news = threading.Condition()
         self._reader = threading.Thread(target=self._read)
@@ -157,15 +172,12 @@ class Watched:
         return said
 
     @property
-    def cpu_s(self) -> float:
-        """User and system time of all its threads so far."""
-        fields = Path(f"/proc/{self._process.pid}/stat").read_text().rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-    @property
-    def peak_mb(self) -> float:
-        status = Path(f"/proc/{self._process.pid}/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024 / 1e6
+    def use(self) -> Use:
+        """What it has used so far."""
+        fields = (self._proc / "stat").read_text().rpartition(")")[2].split()
+        peak = (self._proc / "status").read_text().partition("VmHWM:")[2].split()[0]
+        ticks = int(fields[11]) + int(fields[12])
+        return Use(time.monotonic(), ticks / os.sysconf("SC_CLK_TCK"), int(peak) * 1024 / 1e6)
 
     def _read(self) -> None:
         assert self._process.stdout is not None
@@ -213,9 +225,9 @@ class JournalGrowth:
 
 
 def written_at(data: bytes) -> Iterator[float]:
-    """The times that the lines of `line` carry, seconds since the epoch."""
-    for text in data.decode().splitlines():
-        yield datetime.fromisoformat(f"{text[:23]}Z").timestamp()
+    """The times that the lines of `line` carry, seconds since the epoch; a line may have been read in two pieces."""
+    for text in STAMP.findall(data):
+        yield datetime.fromisoformat(f"{text.decode()}Z").timestamp()
 
 
 def told(name: str, seconds: Sequence[float]) -> str:
@@ -230,11 +242,13 @@ def growing(options: argparse.Namespace, scratch: Path) -> None:
     job, state = scratch / "job", scratch / "state"
     with written(job, options.files, options.rate), Watched(job, state) as watch:
         watch.wait_for("healthy")
-        started, since, growth = watch.cpu_s, time.time(), JournalGrowth(next(state.iterdir()))
-        growth.follow(time.monotonic() + options.seconds)
-        used, memory = watch.cpu_s - started, watch.peak_mb
-    print(f"{options.files:,} files, {options.files * options.rate:,.0f} lines/s, {options.seconds:.0f} s\n")
-    report_use(started, used, options.seconds, memory)
+        time.sleep(SETTLE_S)
+        since, growth, uses = time.time(), JournalGrowth(next(state.iterdir())), [watch.use]
+        for _ in range(2):  # in the first, the heads of the files are read line by line
+            growth.follow(time.monotonic() + options.seconds)
+            uses.append(watch.use)
+    print(f"{options.files:,} files, {options.files * options.rate:,.0f} lines/s, twice {options.seconds:.0f} s\n")
+    report_use(uses)
     print("\n| seconds from the write until | times | p50 ms | p95 ms | p99 ms | most ms |\n|---|---|---|---|---|---|")
     print(told("a line is a row", growth.latencies(since)))
 
@@ -247,7 +261,7 @@ def failing(options: argparse.Namespace, scratch: Path) -> None:
         culprit = random.randrange(options.files)
         with written(job, options.files, options.rate) as orders, Watched(job, state) as watch:
             watch.wait_for("healthy")
-            time.sleep(random.uniform(1, options.longest))
+            time.sleep(SETTLE_S + random.random())
             orders.send(culprit)
             struck = orders.recv()
             orders.close()
@@ -266,16 +280,23 @@ def idle(options: argparse.Namespace, scratch: Path) -> None:
         os.close(descriptor)
     with Watched(job, scratch / "state") as watch:
         watch.wait_for("healthy")
-        started = watch.cpu_s
+        time.sleep(SETTLE_S)
+        uses = [watch.use]
         time.sleep(options.seconds)
-        used, memory = watch.cpu_s - started, watch.peak_mb
+        uses.append(watch.use)
     print(f"{options.idle:,} idle files, {options.seconds:.0f} s\n")
-    report_use(started, used, options.seconds, memory)
+    report_use(uses)
 
 
-def report_use(started: float, used: float, seconds: float, memory: float) -> None:
-    print("| until it is caught up, CPU s | then, % of a core | peak MB | load |\n|---|---|---|---|")
-    print(f"| {started:.1f} | {100 * used / seconds:.1f} | {memory:.0f} | {os.getloadavg()[0]:.1f} |")
+def report_use(uses: Sequence[Use]) -> None:
+    """What was used before the first of these moments, and between them."""
+    print(f"| until it is caught up, CPU s | {'then, % of a core | ' * (len(uses) - 1)}peak MB | load |")
+    print("|---|" + "---|" * (len(uses) + 1))
+    shares = [
+        f"{100 * (after.cpu_s - before.cpu_s) / (after.at - before.at):.1f}"
+        for before, after in itertools.pairwise(uses)
+    ]
+    print(f"| {uses[0].cpu_s:.1f} | {' | '.join(shares)} | {uses[-1].peak_mb:.0f} | {os.getloadavg()[0]:.1f} |")
 
 
 def main() -> None:
@@ -284,10 +305,9 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=10.0, help="lines of each file a second")
     parser.add_argument("--seconds", type=float, default=60.0, help="for which is measured")
     parser.add_argument("--failures", type=int, default=20, help="jobs that fail; 0 leaves them out")
-    parser.add_argument("--longest", type=float, default=10.0, help="seconds at most that such a job runs before")
     parser.add_argument("--idle", type=int, help="measure so many idle files instead")
     options = parser.parse_args()
-    for measure in (idle,) if options.idle else (growing, failing):
+    for measure in (idle,) if options.idle else (growing, failing)[: 1 + (options.failures > 0)]:
         with tempfile.TemporaryDirectory(prefix="denpex-bench-") as name:
             measure(options, Path(name))
 

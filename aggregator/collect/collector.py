@@ -207,9 +207,8 @@ class Collector:
         """Reads what has come: (stream id, its next bytes), each piece handed to the store already."""
         arrived: list[tuple[int, bytes]] = []
         ready = [tail for tail in self._tails.values() if tail.due <= now and tail.passed is None]
-        if any(
-            tail.stream is None for tail in ready
-        ):  # logs before their copies, which then are known for what they are
+        if any(tail.stream is None for tail in ready):
+            # Logs before their copies, which then are known for what they are.
             ready.sort(key=lambda tail: tail.stream is None and is_older_part(tail.shown))
         room = ROUND
         while ready and room > 0 and self._store.backlog < BACKLOG:
@@ -304,11 +303,18 @@ class Collector:
         return True
 
     def _reopen(self, tail: Tail, now: float) -> int | None:
-        """A descriptor of the very file that the tail stands for; None while its name leads elsewhere."""
+        """A descriptor of the very file that the tail stands for; None while its name leads elsewhere.
+
+        None as well if there is nothing new in it: where files are more than descriptors, most looks end here.
+        """
         if tail.gone:
             self._lose(tail)
             self._let_go(tail)
             return None
+        if not self._remote and tail.stream is not None:  # what a remote file system tells of a name may be old
+            there, known = self._files.look(tail.real), (*tail.key, tail.stream.position, tail.mtime_ns)
+            if (there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns) == known:
+                return None
         descriptor = self._open.open(tail.number, tail.real)
         status = self._files.status(descriptor)
         if (status.st_dev, status.st_ino) != tail.key:

@@ -21,6 +21,9 @@ class Files(Protocol):
     def open(self, path: str) -> int:
         """Descriptor of a regular file, never through a link and never blocking."""
 
+    def look(self, path: str) -> os.stat_result:
+        """What has this name, links not followed."""
+
     def close(self, descriptor: int) -> None:
         """Gives a descriptor back."""
 
@@ -38,6 +41,7 @@ class OsFiles:
     """The real ones."""
 
     open = staticmethod(open_regular)
+    look = staticmethod(os.lstat)
     close = staticmethod(os.close)
     read = staticmethod(os.pread)
     status = staticmethod(os.fstat)

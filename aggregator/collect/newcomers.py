@@ -82,8 +82,10 @@ class Newcomers:
 
     def take_up_archive(self, tail: Tail, archive: Archive, now: float) -> Stream | None:
         """The same for a compressed file."""
+        if tail.copy_of is not None and not archive.changed and self._covers(tail.copy_of, archive.position):
+            return None
         plain = self._plain_form(tail)
-        if plain is not None and (plain.busy or plain.stream is None) and plain.passed is None:
+        if plain is not None and (plain.busy or _is_undecided(plain)):
             return None  # what it is made of is read first
         if archive.changed:
             if not archive.search(_PIECE, self._contents):
@@ -130,6 +132,11 @@ class Newcomers:
             tail.held_since = now
         self._listing.wanted |= now - tail.held_since >= HOLD > self._listing.at - tail.held_since
         return self._listing.at - tail.held_since < HOLD
+
+
+def _is_undecided(tail: Tail) -> bool:
+    """Whether it has bytes, and nobody knows yet whose."""
+    return tail.size > 0 and tail.stream is None and tail.copy_of is None and tail.passed is None
 
 
 def _no_log(shown: str, head: bytes) -> str | None:

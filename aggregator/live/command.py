@@ -6,7 +6,7 @@ import math
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,8 +68,9 @@ def watch_job(paths: Sequence[str], options: WatchOptions) -> Ending:
     folder = run_folder(paths, options.state_dir)
     textfile = _textfile(options.prometheus)
     with ExitStack() as stack:
-        dispatcher = Dispatcher(_notifiers(options), redact=options.redact)
+        notifiers = _notifiers(options)
         store = Store(folder)
+        dispatcher = Dispatcher(notifiers, redact=options.redact, memory=folder / "told.json")
         watch = Watch(paths, store, descriptors=descriptor_budget(), dispatcher=dispatcher)
         stack.callback(_close, watch)
         viewers: list[Callable[[LiveView], None]] = [textfile.update] if textfile is not None else []
@@ -82,7 +83,7 @@ def watch_job(paths: Sequence[str], options: WatchOptions) -> Ending:
             waits = options.until.job_ends or options.to_stderr
             report = None if waits else reporter("text", ReportOptions(options.redact))
             show = PlainLines(out, report, redact=options.redact, quiet=options.quiet).show
-            viewers.append(show if options.to_stderr else standard_output()(show))
+            viewers.append(_whatever_happens(show) if options.to_stderr else standard_output()(show))
             stopper.listen()
             run(watch, _each(viewers), options.until, stopper.wanted)
         verdict = watch.final()
@@ -122,6 +123,16 @@ def _each(viewers: Sequence[Callable[[LiveView], None]]) -> Callable[[LiveView],
             viewer(view)
 
     return show
+
+
+def _whatever_happens(show: Callable[[LiveView], None]) -> Callable[[LiveView], None]:
+    """The verdict is worth more than the lines that lead to it."""
+
+    def shown(view: LiveView) -> None:
+        with suppress(OSError, ValueError, AttributeError):  # full, closed, or not there at all
+            show(view)
+
+    return shown
 
 
 def _close(watch: Watch) -> None:

@@ -28,6 +28,8 @@ def run_folder(paths: Sequence[str], state_dir: Path | None) -> Path:
     """
     if "-" in paths:
         raise UsageError("standard input cannot be watched", help="denpex-agg postmortem - reads it to its end")
+    if not all(paths):
+        raise UsageError("a path is empty", help="denpex-agg watch FOLDER")
     real = sorted(os.path.realpath(path) for path in paths)
     home = state_home(state_dir)
     for path in real:

@@ -21,8 +21,8 @@ _SHOW_S = 0.25
 _QUIET_S = {LiveState.FINISHED: 3.0, LiveState.FAILED: 30.0, LiveState.SUSPECT: 600.0}
 """After so many seconds without a byte a job that is in this state has ended: restarts take their time."""
 _LAST_WORDS = frozenset({
-    "te.box.exitcode", "te.signal_exception", "mpi.exited", "mpi.signalled", "slurm.srun_abort", "slurm.acct.failed",
-    "k8s.job_failed", "deepspeed.exit", "horovod.exit",
+    "te.box.exitcode", "te.signal_exception", "mpi.exited", "mpi.signalled", "slurm.acct.failed", "k8s.job_failed",
+    "deepspeed.exit", "horovod.exit",
 })  # fmt: skip
 """Messages with which a launcher gives up for good; after one of them `_LAST_S` seconds are enough."""
 _LAST_S = 5.0
@@ -80,6 +80,9 @@ def _is_over(watch: Watch) -> bool:
     limit = _QUIET_S.get(view.state, _SILENT_S)
     if view.state is LiveState.FAILED and any(event.signature in _LAST_WORDS for event in view.events):
         limit = _LAST_S
+    failure = watch.verdict.first_failure if watch.verdict is not None else None
+    if failure is not None and failure.kind == "preempted":
+        limit = _SILENT_S  # its scheduler may start it again, hours later
     return watch.quiet_s >= limit
 
 

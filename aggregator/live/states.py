@@ -10,6 +10,8 @@ from aggregator.reports import words
 from aggregator.verdict import Failure, Outcome, Status, Verdict
 
 _ENDED = frozenset({Outcome.FAILED, Outcome.CANCELLED})
+_OF_WAITING = frozenset({"collective_timeout", "nccl_error", "network_error", "collective_mismatch"})
+"""Kinds of failure that others report: the first to report is seldom the cause, and the rest come seconds later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +23,9 @@ class Assessment:
     suspicion: Suspicion | None = None
 
 
-def assess(verdict: Verdict | None, suspicion: Suspicion | None, *, now: int, is_any: bool) -> Assessment:
+def assess(
+    verdict: Verdict | None, suspicion: Suspicion | None, *, now: int, is_any: bool, settled: bool = True
+) -> Assessment:  # fmt: skip
     """The state of a job.
 
     Args:
@@ -29,6 +33,7 @@ def assess(verdict: Verdict | None, suspicion: Suspicion | None, *, now: int, is
         suspicion: of ranks that keep the others waiting.
         now: ns UTC, since when a wait that only the verdict tells of is suspected.
         is_any: whether any line was read.
+        settled: whether the verdict's first failure has stood for a while.
     """
     if verdict is None and is_any:
         return Assessment(LiveState.WAITING, "reading what has been written so far")
@@ -36,6 +41,8 @@ def assess(verdict: Verdict | None, suspicion: Suspicion | None, *, now: int, is
         return Assessment(LiveState.FINISHED, "the job has ended well")
     failure = verdict.first_failure if verdict is not None else None
     if verdict is not None and verdict.outcome in _ENDED:
+        if failure is not None and failure.kind in _OF_WAITING and not settled:
+            return Assessment(LiveState.FAILED, f"{words.kind_words(failure.kind)}: who caused it is not settled yet")
         return Assessment(LiveState.FAILED, failure_words(verdict.outcome, failure))
     if verdict is not None and verdict.outcome is Outcome.HUNG:
         told = failure_words(verdict.outcome, failure)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 
 from aggregator.collect.collector import TICK, Collector
 from aggregator.collect.folder import Folder, Hints, is_remote
+from aggregator.collect.tail import Tail
 from aggregator.live.arrangement import Arranger
 from aggregator.live.newlines import NewLine, NewLines
 from aggregator.live.reducer import Reducer
@@ -48,6 +49,12 @@ LEARN, LEARN_MOST = 5.0, 900.0
 """Seconds between verdicts on a job that is well, from which it is learned who is who: at first, and after hours."""
 CONFIRM = 5.0
 """Seconds for which a failure must stand before anybody is told: a fault may be caught, more evidence may come."""
+HUNG = 30.0
+"""The same for a job that hangs, as far as its own messages tell."""
+BEHIND = 3.0
+"""Seconds for which reading on comes before everything else."""
+SETTLE = 3.0
+"""Seconds for which a rank that others are said to wait for must stand before it is named."""
 SHARE, LEARN_SHARE = 5.0, 50.0
 """A verdict is not made before so many times the time that the last one took: a hasty one, or one to learn from."""
 SLICE = 0.1
@@ -110,7 +117,10 @@ class Watch:
         """Streams of which the next verdict must know the newest lines."""
         self._ended: set[int] = set()
         self._stalls = 0
-        self._grown_ns = self._since
+        self._grown_at = now
+        self._there = 0
+        """Bytes of all files that there were at first."""
+        self._behind_since: float | None = None
         self._named: object = None
         self._ranks: tuple[tuple[object, ...], tuple[RankHealth, ...]] | None = None
         self._named_at = now
@@ -135,7 +145,7 @@ class Watch:
             for tail in self._collector.tails:
                 tail.due = now  # the verdict rests on one moment: an idle file may hold the cause of what others tell
         self._gather(now)
-        if self._collector.busy:
+        if self._is_behind(now):
             return 0.0
         if now >= self._look_at:
             self._look_at = now + min(max(self._arranger.logs / LOOK_SHARE, LOOK_LEAST), LOOK)
@@ -143,8 +153,27 @@ class Watch:
         if self._is_wanted(now):
             self._judge(now)
         self._assess(now)
+        if self._collector.busy:
+            return 0.0
         due = now + TICK if self._judge_at is None else min(now + TICK, self._judge_at)
         return max(due - self._clock.monotonic(), 0.0)
+
+    def _is_behind(self, now: float) -> bool:
+        """Whether to read on before anything is judged: at first all that was there, later no longer than some seconds.
+
+        What there is of a job is no picture of it while half of it is unread; but one loud rank must hide no other.
+        """
+        if not self._collector.busy:
+            self._behind_since = None
+            return False
+        if self.verdict is None and self._counters.bytes < self._there:
+            return True
+        if self._behind_since is None:
+            self._behind_since = now
+        if now - self._behind_since < BEHIND:
+            return True
+        self._behind_since = now
+        return False
 
     def ask(self) -> None:
         """Make a verdict at the next step, whatever has come."""
@@ -153,13 +182,15 @@ class Watch:
     @property
     def quiet_s(self) -> float:
         """Seconds since anything was written, by the files' own times where that was before the watch."""
-        return max((self._clock.wall() - self._grown_ns) / 1e9, 0.0)
+        return self._clock.monotonic() - self._grown_at
 
     def final(self) -> Verdict:
         """The verdict on all that is there, as a post-mortem gives it."""
         self._scan_at = now = self._clock.monotonic()
         self._gather(now)
-        while self._collector.busy:
+        there = {tail.number: tail.size for tail in self._collector.tails}
+        # Not what is written meanwhile: somebody may write faster than we read.
+        while any(tail.busy and _read_of(tail) < there.get(tail.number, 0) for tail in self._collector.tails):
             self._gather(self._clock.monotonic())
         self._arranger.arrange()  # a dump may have grown, and is read anew only when its size is known
         suspicion = self._assessment.suspicion
@@ -196,7 +227,9 @@ class Watch:
         written = self._written(now)
         grown = {stream_id: written.get(stream_id, now) for stream_id, _ in arrived}
         if not self._is_caught_up:
-            self._grown_ns = max((tail.mtime_ns for tail in self._collector.tails), default=self._since)
+            if self._there == 0:
+                self._there = sum(tail.size for tail in self._collector.tails)
+            self._grown_at = max(written.values(), default=self._grown_at)
             grown |= written
         self._sightings.arrived(grown)
         if changed or not grown.keys() <= self._arranger.known:
@@ -254,7 +287,7 @@ class Watch:
     def _notice(self, arrived: Sequence[tuple[int, bytes]], now: float) -> None:
         """Whether what has come may change the verdict."""
         if self._is_caught_up:
-            self._grown_ns = self._clock.wall()
+            self._grown_at = now
         for line in self._lines.take(arrived):
             event = self._event(line)
             self._events.append(event)
@@ -270,7 +303,7 @@ class Watch:
 
     @property
     def _is_caught_up(self) -> bool:
-        return self.verdict is not None and not self._collector.busy
+        return self.verdict is not None
 
     def _is_wanted(self, now: float) -> bool:
         """Whether it is time for a verdict."""
@@ -308,7 +341,8 @@ class Watch:
         """Look at the next streams; tells whether those were the last."""
         if self._looks is None:
             self._looks, self._looked_at, self._urgent = self._reducer.looks(), now, set()
-        return all(self._clock.monotonic() < now + SLICE for _ in self._looks)
+        began = self._clock.monotonic()
+        return all(self._clock.monotonic() < began + SLICE for _ in self._looks)
 
     def _told(self, verdict: Verdict) -> Verdict:
         """The verdict with what only the watch knows."""
@@ -324,7 +358,10 @@ class Watch:
     def _assess(self, now: float) -> None:
         wall = self._clock.wall()
         before = self._assessment
-        fresh = assess(self.verdict, self._sightings.suspicion, now=wall, is_any=self._counters.bytes > 0)
+        settled = self._named is not None and now - self._named_at >= SETTLE
+        fresh = assess(
+            self.verdict, self._sightings.suspicion, now=wall, is_any=self._counters.bytes > 0, settled=settled
+        )  # fmt: skip
         if fresh.suspicion is not None and before.suspicion is not None:
             since = min(fresh.suspicion.since, before.suspicion.since)
             fresh = replace(fresh, suspicion=replace(fresh.suspicion, since=since))
@@ -336,14 +373,14 @@ class Watch:
     def _confirm(self, now: float) -> None:
         """Tells people of a failure that has stood for a while."""
         verdict, dispatcher = self.verdict, self._dispatcher
-        if dispatcher is None or verdict is None or self._assessment.state is not LiveState.FAILED:
+        if verdict is None or (self._assessment.state is not LiveState.FAILED and verdict.outcome is not Outcome.HUNG):
             self._named = None
             return
         failure = verdict.first_failure
         named = (_attempt(verdict), verdict.outcome, failure and (failure.ranks, failure.kind))
         if named != self._named:
             self._named, self._named_at = named, now
-        elif now - self._named_at >= CONFIRM:
+        elif dispatcher is not None and now - self._named_at >= (HUNG if verdict.outcome is Outcome.HUNG else CONFIRM):
             dispatcher.failed(verdict, _attempt(verdict))
 
     def _count(self, arrived: Sequence[tuple[int, bytes]], now: float) -> None:
@@ -369,6 +406,10 @@ class Watch:
     def _warn(self, text: str) -> None:
         self._warnings[text] = None
         self._events.append(LiveEvent(self._clock.wall(), text, "warning"))
+
+
+def _read_of(tail: Tail) -> int:
+    return tail.stream.position if tail.stream is not None else 0
 
 
 def _attempt(verdict: Verdict | None) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
 import threading
-from collections import defaultdict
 from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import TYPE_CHECKING
@@ -13,22 +14,14 @@ from aggregator.notify import FailureMessage, Notifier, NotifyError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from pathlib import Path
 
-    from aggregator.verdict import Outcome, Verdict
+    from aggregator.verdict import Verdict
 
 MAX_WAITING = 32
 """Deliveries that may wait; what comes on top is reported as not delivered."""
 
 _log = logging.getLogger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class _Identity:
-    """What makes a failure of an attempt another one: more evidence or other words do not."""
-
-    ranks: tuple[int, ...]
-    kind: str | None
-    outcome: Outcome
 
 
 @dataclass(slots=True)
@@ -41,14 +34,17 @@ class _Delivery:
 class Dispatcher:
     """Tells each failure once, by every notifier in the order given, on one background thread.
 
-    A failure is known by its attempt, ranks, kind and outcome. What was told of an attempt is not told again; a message
-    that blames other ranks than the one before it is marked as a correction.
+    A failure is known by its attempt and ranks: more evidence or another kind are no news. A message that blames other
+    ranks than the one before it is marked as a correction.
     """
 
-    def __init__(self, notifiers: Sequence[Notifier], *, redact: bool = True) -> None:
+    def __init__(self, notifiers: Sequence[Notifier], *, redact: bool = True, memory: Path | None = None) -> None:
+        """Begin; `memory` is a file that keeps what was told, for a watch that is started again."""
         self._notifiers = notifiers
         self._redact = redact
-        self._told: defaultdict[int, list[_Identity]] = defaultdict(list)
+        self._memory = memory
+        self._told = _remembered(memory)
+        """By attempt, the ranks that were blamed last."""
         self._deliveries: list[_Delivery] = []
         self._queue: SimpleQueue[_Delivery | None] = SimpleQueue()
         self._is_over = threading.Event()
@@ -64,12 +60,12 @@ class Dispatcher:
         """
         failure = verdict.first_failure
         ranks = tuple(sorted(failure.ranks)) if failure else ()
-        identity = _Identity(ranks, failure.kind if failure else None, verdict.outcome)
-        told = self._told[attempt]
-        if identity in told:
+        before = self._told.get(attempt)
+        if before == ranks:
             return False
-        message = FailureMessage(verdict, bool(told) and told[-1].ranks != ranks, self._redact)
-        told.append(identity)
+        message = FailureMessage(verdict, before is not None, self._redact)
+        self._told[attempt] = ranks
+        self._remember()
         for notifier in self._notifiers:
             delivery = _Delivery(notifier, message)
             self._deliveries.append(delivery)
@@ -78,6 +74,12 @@ class Dispatcher:
             else:
                 _fail(delivery, "not told, as too many messages were waiting")
         return True
+
+    def _remember(self) -> None:
+        if self._memory is not None:
+            with contextlib.suppress(OSError):  # told twice is better than not at all
+                self._memory.write_text(json.dumps(sorted(self._told.items())), encoding="utf-8")
+                self._memory.chmod(0o600)
 
     def close(self, timeout: float) -> list[str]:
         """Wait up to `timeout` seconds for what is queued, then give up on the rest.
@@ -104,3 +106,12 @@ class Dispatcher:
 def _fail(delivery: _Delivery, problem: str) -> None:
     delivery.problem = problem
     _log.info("cannot tell of the failure: %s: %s", delivery.notifier.name, problem)
+
+
+def _remembered(memory: Path | None) -> dict[int, tuple[int, ...]]:
+    if memory is None:
+        return {}
+    try:
+        return {int(attempt): tuple(ranks) for attempt, ranks in json.loads(memory.read_text(encoding="utf-8"))}
+    except (OSError, ValueError, TypeError):
+        return {}

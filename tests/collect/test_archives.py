@@ -136,6 +136,15 @@ def test_an_archive_kept_beside_its_log_is_a_copy_for_good(job):
     assert job.named() == {"train.log.1.gz": lines(0, 500), "train.log": lines(9000, 9005)}
 
 
+def test_the_archive_of_an_earlier_run_is_read_beside_the_empty_log_of_the_next(job):
+    (job.logs / "train.log").touch()
+    (job.logs / "train.log.gz").write_bytes(gzip.compress(lines(0, 50)))
+    job.settle()
+    append(job.logs / "train.log", lines(100, 101))
+    job.settle()
+    assert job.named() == {"train.log.gz": lines(0, 50), "train.log": lines(100, 101)}
+
+
 def test_an_archive_of_more_than_was_read_gives_the_rest_once(job):
     log = job.logs / "train.log"
     append(log, lines(0, 100))

@@ -44,15 +44,6 @@ names = st.sampled_from(NAMES)
 flags = st.booleans()
 
 
-@pytest.fixture(scope="module", autouse=True)
-def no_waiting_for_the_disk():
-    """`kill -9` does not take what the kernel has."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name in ("fsync", "fdatasync"):
-            patch.setattr(os, name, lambda descriptor: None)
-        yield
-
-
 @dataclass(eq=False)
 class Content:
     """`seen` bytes were on disk when the collector looked; `copied` once a part of it may be stored twice."""
@@ -400,7 +391,7 @@ def _starts_of_lines(data: bytes) -> list[int]:
 RUNS = int(os.environ.get("DENPEX_MACHINE_RUNS", "2000"))
 """Random runs; by hand ten times as many."""
 
-TestJob = Job.TestCase
+TestJob = pytest.mark.timeout(1800)(Job.TestCase)
 TestJob.settings = settings(
     max_examples=RUNS, stateful_step_count=25, deadline=None, suppress_health_check=list(HealthCheck), print_blob=True
 )

@@ -10,7 +10,7 @@ from random import Random
 
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from aggregator.export import export_events
@@ -26,7 +26,11 @@ LONG_S = 60.0
 """Longer than anything in a watch waits."""
 
 each_run = pytest.mark.parametrize("run", RUNS, ids=lambda run: run.name)
-few_seeds = settings(max_examples=2, suppress_health_check=[HealthCheck.too_slow])
+few_seeds = settings(
+    max_examples=2,
+    phases=[Phase.reuse, Phase.generate],  # a smaller seed is no simpler job
+    suppress_health_check=[HealthCheck.too_slow],
+)
 
 
 @dataclass

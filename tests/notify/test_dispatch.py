@@ -3,7 +3,6 @@
 import logging
 import threading
 import time
-from dataclasses import replace
 
 import pytest
 
@@ -51,10 +50,9 @@ def test_refinements_of_one_failure_are_told_once(failed):
 def test_other_ranks_are_told_once_more_as_a_correction(failed):
     keeper = Keeper()
     dispatcher = Dispatcher([keeper], redact=False)
-    assert [dispatcher.failed(failed(ranks=ranks), 0) for ranks in ((3,), (5,), (5,), (3,))] == [
+    assert [dispatcher.failed(failed(ranks=ranks), 0) for ranks in ((3,), (5,), (5,))] == [
         True,
         True,
-        False,
         False,
     ]
     assert dispatcher.close(WAIT_S) == []
@@ -65,17 +63,38 @@ def test_other_ranks_are_told_once_more_as_a_correction(failed):
     assert not keeper.told[0].redact
 
 
-def test_another_kind_outcome_or_attempt_is_told_and_corrects_nothing(failed):
+def test_another_kind_or_outcome_of_the_same_ranks_is_no_news_and_another_attempt_is(failed):
     keeper = Keeper()
     dispatcher = Dispatcher([keeper])
-    hung = replace(failed(), outcome=v.Outcome.HUNG, first_failure=None)
     assert dispatcher.failed(failed(), 0)
-    assert dispatcher.failed(failed(kind="killed"), 0)
-    assert dispatcher.failed(failed(outcome=v.Outcome.HUNG), 0)
-    assert dispatcher.failed(hung, 1)
-    assert dispatcher.failed(failed(), 2)
+    assert not dispatcher.failed(failed(kind="killed"), 0)
+    assert not dispatcher.failed(failed(outcome=v.Outcome.HUNG), 0)
+    assert dispatcher.failed(failed(), 1)
     assert dispatcher.close(WAIT_S) == []
-    assert [told.correction for told in keeper.told] == [False] * 5
+    assert [told.correction for told in keeper.told] == [False] * 2
+
+
+def test_blame_that_goes_back_is_told_again(failed):
+    keeper = Keeper()
+    dispatcher = Dispatcher([keeper])
+    assert [dispatcher.failed(failed(ranks=(rank,)), 0) for rank in (1, 2, 1)] == [True] * 3
+    assert dispatcher.close(WAIT_S) == []
+    assert [told.correction for told in keeper.told] == [False, True, True]
+
+
+def test_what_an_earlier_watch_has_told_is_not_told_again(failed, tmp_path):
+    memory = tmp_path / "told.json"
+    first, second = Keeper(), Keeper()
+    before = Dispatcher([first], memory=memory)
+    assert before.failed(failed(), 0)
+    assert before.close(WAIT_S) == []
+    after = Dispatcher([second], memory=memory)
+    assert not after.failed(failed(), 0)
+    assert after.failed(failed(ranks=(6,)), 0)
+    assert after.close(WAIT_S) == []
+    assert [told.correction for told in second.told] == [True]
+    memory.write_text("damaged", encoding="utf-8")
+    assert Dispatcher([second], memory=memory).failed(failed(), 0)
 
 
 def test_a_notifier_that_hangs_blocks_neither_reading_nor_the_end(failed):
