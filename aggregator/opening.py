@@ -217,6 +217,14 @@ class SourceStream:
         self._rest = data[size:]
         return data[:size] if self._rest else data
 
+    @property
+    def key(self) -> tuple[int, int] | None:
+        """Device and inode of the open file; None if it could not be opened."""
+        if self._fd is None:
+            return None
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
+
     def close(self) -> None:
         """Gives the descriptor back; what was not read stays unread."""
         if self._fd is not None:

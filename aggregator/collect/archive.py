@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -92,6 +94,9 @@ class Archive:
             self._read_at = (self._tail.size, self._tail.mtime_ns)
             source = Source(0, self._tail.shown, Path(self._tail.real), SourceKind.LOG)
             self._bytes = SourceStream(source, self._notes)
+            if self._bytes.key != self._tail.key:
+                self.again()  # parts were moved on since they were listed
+                raise OSError(errno.ESTALE, os.strerror(errno.ESTALE))
         data = self._bytes.read(size)
         self.position += len(data)
         if not data:

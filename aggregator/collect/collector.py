@@ -311,7 +311,8 @@ class Collector:
             self._lose(tail)
             self._let_go(tail)
             return None
-        if not self._remote and tail.stream is not None:  # what a remote file system tells of a name may be old
+        # Not what was written just now, as times are coarse; what a remote file system tells of a name may be old.
+        if now - tail.grown > GRACE and tail.stream is not None and not self._remote:
             there, known = self._files.look(tail.real), (*tail.key, tail.stream.position, tail.mtime_ns)
             if (there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns) == known:
                 return None

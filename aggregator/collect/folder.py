@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import threading
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -121,6 +122,8 @@ class Hints:
                 def on_any_event(self, event: FileSystemEvent) -> None:  # noqa: ARG002 - that it came is enough
                     changed.set()
 
+            # It tells of every folder that goes while it looks, with all that it watches.
+            warnings.filterwarnings("ignore", category=RuntimeWarning, module="watchdog")
             observer = Observer()
             observer.schedule(
                 Handler(), str(folder), recursive=True,

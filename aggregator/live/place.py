@@ -16,8 +16,14 @@ def state_home(state_dir: Path | None) -> Path:
     if state_dir is not None:
         return state_dir.absolute()
     told = os.environ.get("XDG_STATE_HOME", "")
-    home = Path(told) if Path(told).is_absolute() else Path.home() / ".local" / "state"
-    return home / "denpex-agg"
+    if Path(told).is_absolute():
+        return Path(told) / "denpex-agg"
+    try:
+        return Path.home() / ".local" / "state" / "denpex-agg"
+    except RuntimeError:
+        raise UsageError(
+            "there is no home folder to keep the state in", help="name a folder with --state-dir"
+        ) from None
 
 
 def run_folder(paths: Sequence[str], state_dir: Path | None) -> Path:

@@ -107,6 +107,11 @@ class Tracker:
         self._reference = 0
         self._group = self._slow = np.zeros(0, np.bool_)
 
+    @property
+    def usual_step_s(self) -> float:
+        """Seconds that a step usually takes; 0 as long as that is not known."""
+        return self._interval()
+
     def look(self, now: float, sightings: Iterable[Sighting]) -> None:
         """Take in what is newest at `now`, monotonic seconds. Ranks that are left out are as they were before."""
         woken = self._looked is not None and now - self._looked > _ASLEEP_S

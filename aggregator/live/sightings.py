@@ -27,6 +27,11 @@ class Sightings:
         self._grown: dict[int, float] = {}
         self._last: dict[tuple[int, StreamKey], tuple[str, float]] = {}
 
+    @property
+    def usual_step_s(self) -> float:
+        """Seconds that a step usually takes; 0 as long as that is not known."""
+        return self._tracker.usual_step_s
+
     def arrived(self, when: Mapping[int, float]) -> None:
         """Bytes of streams came, at these monotonic seconds."""
         self._grown.update(when)

@@ -31,7 +31,7 @@ SCAN, SCAN_BLIND, SCAN_LEAST = 10.0, 2.0, 0.2
 """Seconds between listings of the folder: where changes are hinted at, where they are not, and at least."""
 SCAN_SHARE = 50
 """A listing is not made before so many times the time that the last one took."""
-LOOK, LOOK_LEAST, LOOK_SHARE = 5.0, 1.0, 200
+LOOK, LOOK_LEAST, LOOK_SHARE = 10.0, 1.0, 100
 """Seconds between looks at the ranks' progress: at most, at least, and one more for so many logs."""
 SYNC = 2.0
 """Seconds between forced writes of the store to the disk."""
@@ -49,6 +49,8 @@ LEARN, LEARN_MOST = 5.0, 900.0
 """Seconds between verdicts on a job that is well, from which it is learned who is who: at first, and after hours."""
 CONFIRM = 5.0
 """Seconds for which a failure must stand before anybody is told: a fault may be caught, more evidence may come."""
+CONFIRM_MOST = 60.0
+"""The same where steps take long: twice as long as one, but no longer than this."""
 HUNG = 30.0
 """The same for a job that hangs, as far as its own messages tell."""
 BEHIND = 3.0
@@ -124,6 +126,8 @@ class Watch:
         self._named: object = None
         self._ranks: tuple[tuple[object, ...], tuple[RankHealth, ...]] | None = None
         self._named_at = now
+        self._judged_at = now
+        """When all streams were looked at for a verdict."""
         self._rate = (now, 0)
 
     def __enter__(self) -> Self:
@@ -323,7 +327,10 @@ class Watch:
             return
         self._looks = None
         attempt = _attempt(self.verdict)
-        self.verdict = self._told(self._reducer.verdict(anew=self._urgent))
+        try:
+            self.verdict = self._told(self._reducer.verdict(anew=self._urgent))
+        except Exception as error:  # noqa: BLE001 - what is read must be kept, even if it cannot be judged
+            self._warn(f"this is a bug: no verdict could be made: {type(error).__name__}: {error}; trying again")
         self._urgent = set()
         if _attempt(self.verdict) != attempt:
             self._sightings.restart()
@@ -334,6 +341,7 @@ class Watch:
             self._rested_at = ended + SHARE * took
             self._judge_by(now + FULL)
         else:
+            self._judged_at = now
             self._judge_by(now + max(self._learn_s, LEARN_SHARE * took))
             self._learn_s = min(3 * self._learn_s, LEARN_MOST)
 
@@ -380,8 +388,17 @@ class Watch:
         named = (_attempt(verdict), verdict.outcome, failure and (failure.ranks, failure.kind))
         if named != self._named:
             self._named, self._named_at = named, now
-        elif dispatcher is not None and now - self._named_at >= (HUNG if verdict.outcome is Outcome.HUNG else CONFIRM):
-            dispatcher.failed(verdict, _attempt(verdict))
+        elif dispatcher is not None and now - self._named_at >= (wait := self._patience(verdict)):
+            if self._judged_at >= self._named_at + wait:
+                dispatcher.failed(verdict, _attempt(verdict))
+            else:
+                self._judge_by(now)  # nobody is told of what has gone on meanwhile
+
+    def _patience(self, verdict: Verdict) -> float:
+        """Seconds for which a failure must stand: whoever went on from it would have shown that."""
+        if verdict.outcome is Outcome.HUNG:
+            return HUNG
+        return min(max(CONFIRM, 2 * self._sightings.usual_step_s), CONFIRM_MOST)
 
     def _count(self, arrived: Sequence[tuple[int, bytes]], now: float) -> None:
         before, tally = self._counters, self._collector.tally
