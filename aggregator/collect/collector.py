@@ -213,6 +213,8 @@ class Collector:
         room = ROUND
         while ready and room > 0 and self._store.backlog < BACKLOG:
             for tail in ready:
+                if self._tails.get(tail.key) is not tail:
+                    continue  # its content was found in another file meanwhile
                 data = self._pull(tail, now)
                 if data and tail.stream is not None:
                     arrived.append((tail.stream.id, data))
@@ -313,7 +315,7 @@ class Collector:
             return None
         # Not what was written just now, as times are coarse; what a remote file system tells of a name may be old.
         if now - tail.grown > GRACE and tail.stream is not None and not self._remote:
-            there, known = self._files.look(tail.real), (*tail.key, tail.stream.position, tail.mtime_ns)
+            there, known = self._files.look(tail.real), (*tail.key, tail.stream.position, tail.checked_ns)
             if (there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns) == known:
                 return None
         descriptor = self._open.open(tail.number, tail.real)
@@ -322,6 +324,7 @@ class Collector:
             self._open.close(tail.number)
             self._listing.wanted = True
             return None
+        tail.checked_ns = status.st_mtime_ns
         generation = self._files.generation(descriptor)
         stream = tail.stream
         if stream is not None:
@@ -357,7 +360,7 @@ class Collector:
         stream = tail.stream
         if stream is not None:
             self._store.change(stream.id, replace(stream.meta, ended=why))
-            self._contents.leave(stream)
+            self._contents.leave(stream, tail)
         tail.stream = None
         self._listing.wanted = True
         for other in self._tails.values():
@@ -378,7 +381,7 @@ class Collector:
         if self._tails.get(tail.key) is tail:
             del self._tails[tail.key]
         if tail.stream is not None:
-            self._contents.leave(tail.stream)
+            self._contents.leave(tail.stream, tail)
 
     def _fault(self, tail: Tail, error: OSError, now: float) -> None:
         """A read or an opening failed: once more, from the same position, after a while."""

@@ -82,9 +82,10 @@ class Contents:
         self.add(stream)
         return before
 
-    def leave(self, stream: Stream) -> None:
-        """It is followed in no file now."""
-        self._owner.pop(stream.id, None)
+    def leave(self, stream: Stream, tail: Tail) -> None:
+        """It is not followed in this file any more."""
+        if self._owner.get(stream.id) is tail:
+            del self._owner[stream.id]
 
     def is_followed(self, stream: Stream) -> bool:
         """Whether it is followed in a file that is in the folder."""
