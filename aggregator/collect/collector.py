@@ -315,7 +315,7 @@ class Collector:
             return None
         # Not what was written just now, as times are coarse; what a remote file system tells of a name may be old.
         if now - tail.grown > GRACE and tail.stream is not None and not self._remote:
-            there, known = self._files.look(tail.real), (*tail.key, tail.stream.position, tail.checked_ns)
+            there, known = self._files.look(tail.real), (*tail.key, tail.stream.position, tail.mtime_ns)
             if (there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns) == known:
                 return None
         descriptor = self._open.open(tail.number, tail.real)
@@ -324,7 +324,6 @@ class Collector:
             self._open.close(tail.number)
             self._listing.wanted = True
             return None
-        tail.checked_ns = status.st_mtime_ns
         generation = self._files.generation(descriptor)
         stream = tail.stream
         if stream is not None:
