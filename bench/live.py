@@ -151,7 +151,7 @@ class Watched:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.terminate()
+        self._process.kill()  # asked to end, it would first make the exact verdict, which nobody measures
         self._process.wait()
         self._reader.join()
 
@@ -192,6 +192,8 @@ class JournalGrowth:
     """When the journals of a store reached which size. Those that are sealed meanwhile stay open, and so readable."""
 
     folder: Path
+    first: int
+    """The number of the first one: those before it may be gone."""
     journals: list[Journal] = field(default_factory=list)
     reached: list[list[tuple[int, float]]] = field(default_factory=list)
 
@@ -199,7 +201,7 @@ class JournalGrowth:
         """Look until then, monotonic seconds."""
         while time.monotonic() < until:
             time.sleep(POLL_S)
-            newest = self.folder / f"{len(self.journals):06}.journal"
+            newest = self.folder / f"{self.first + len(self.journals):06}.journal"
             is_new = newest.exists()  # then the one before it has reached its end
             if self.journals:
                 size, sizes = self.journals[-1].path.stat().st_size, self.reached[-1]
@@ -243,7 +245,9 @@ def growing(options: argparse.Namespace, scratch: Path) -> None:
     with written(job, options.files, options.rate), Watched(job, state) as watch:
         watch.wait_for("healthy")
         time.sleep(SETTLE_S)
-        since, growth, uses = time.time(), JournalGrowth(next(state.iterdir())), [watch.use]
+        store = next(state.iterdir())
+        first = max(int(path.stem) for path in store.glob("*.journal"))
+        since, growth, uses = time.time(), JournalGrowth(store, first), [watch.use]
         for _ in range(2):  # in the first, the heads of the files are read line by line
             growth.follow(time.monotonic() + options.seconds)
             uses.append(watch.use)
