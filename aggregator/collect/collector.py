@@ -76,9 +76,9 @@ class Collector:
         self._listing = Listing()
         self._contents = Contents(store)
         self._newcomers = Newcomers(self._files, store, self._contents, self._listing, self._tails)
-        self._asleep = {
-            (s.meta.device, s.meta.inode): s for s in store.streams.values() if s.meta.ended in {None, "removed"}
-        }
+        asleep = [stream for stream in store.streams.values() if stream.meta.ended in {None, "removed"}]
+        asleep.sort(key=lambda stream: stream.meta.ended is None)  # of those with one inode, what was there at the end
+        self._asleep = {(stream.meta.device, stream.meta.inode): stream for stream in asleep}
         self._count = 0
         self._idle = TICK
 

@@ -129,17 +129,19 @@ class Contents:
                 break
         return window
 
-    def choose(self, size: int, candidates: Iterable[Candidate]) -> Match | None:
-        """What a file of `size` bytes is taken for: rather a stream that it goes on with than one followed elsewhere.
+    def choose(self, tail: Tail, size: int, candidates: Iterable[Candidate]) -> Match | None:
+        """What a file of `size` bytes is taken for: the stream with most in common; of equal ones, one not followed.
 
-        A short one that has nothing of its own may be a copy, or the log of another run that printed the same banner.
+        A short one that has nothing of its own may be a copy, or the log of another run that printed the same banner;
+        but the archive of a file that is still there is a copy.
         """
-        best = None
+        best, most = None, (0, False)
+        made_of = plain_name(tail.shown) if tail.archive is not None else None
         for candidate in candidates:
             followed, position = self.is_followed(candidate.stream), candidate.position
-            if candidate.fits and (size >= position or followed or size > STRONG):
-                match = Match(candidate.stream, STRONG < size <= position and (followed or size < position))
-                if match.covered or not followed:
-                    return match
-                best = best or match
+            strong = size > STRONG or (followed and candidate.stream.meta.path == made_of)
+            common = (min(size, position), not followed)
+            if candidate.fits and common > most and (size >= position or followed or strong):
+                best = Match(candidate.stream, strong and size <= position and (followed or size < position))
+                most = common
         return best

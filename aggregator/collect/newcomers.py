@@ -109,7 +109,7 @@ class Newcomers:
 
     def _settle(self, tail: Tail, size: int, candidates: Iterable[Candidate], now: float) -> Stream | None:
         """A file goes on with what is known; or with something new, if that is followed elsewhere and stays there."""
-        match = self._contents.choose(size, candidates)
+        match = self._contents.choose(tail, size, candidates)
         tail.copy_of = match.stream if match is not None and match.covered else None
         if tail.copy_of is not None:
             return None

@@ -4,6 +4,7 @@ import bz2
 import gzip
 import lzma
 import random
+import shutil
 
 import pyarrow as pa
 import pytest
@@ -174,3 +175,48 @@ def test_an_archive_of_something_else_is_passed_over(job):
     job.settle()
     assert (job.contents(), job.skipped()) == ([], {"rank0.log.gz": "binary file"})
     assert job.collector.open_files == 0
+
+
+def test_a_copy_of_an_archive_leaves_the_content_with_one_file(job):
+    """As where a rotation by copy is interrupted between the copy and the removal."""
+    log, part = job.logs / "train.log", job.logs / "train.log.1"
+    append(log, lines(9000, 9009))
+    append(part, lines(0, 3000))
+    job.settle()
+    part.with_name("train.log.2.gz").write_bytes(gzip.compress(part.read_bytes()))
+    part.unlink()
+    job.settle()
+    shutil.copy(part.with_name("train.log.2.gz"), part.with_name("train.log.3.gz"))
+    job.settle()
+    followed = [tail.stream.id for tail in job.collector.tails if tail.stream is not None]
+    assert len(followed) == len(set(followed)) == 2
+    assert sorted(job.named().values()) == job.contents() == [lines(0, 3000), lines(9000, 9009)]
+
+
+@pytest.mark.parametrize("size", [3, 3000])
+@pytest.mark.parametrize("known", [False, True])
+@pytest.mark.parametrize("restarted", [False, True])
+def test_an_archive_that_is_renamed_after_the_listing_is_not_taken_for_its_successor(job, size, known, restarted):
+    current, older, newer = lines(20_000, 20_009), lines(0, size), lines(10_000, 10_000 + size)
+    first, second = job.logs / "train.log.2.gz", job.logs / "train.log.3.gz"
+    append(job.logs / "train.log", current)
+    job.look()
+    if known:  # both were read when they were plain
+        for data in (older, newer):
+            append(job.logs / "train.log.1", data)
+            job.look()
+            (job.logs / "train.log.1").unlink()
+            job.look()
+    packed = gzip.compress(older)
+    first.write_bytes(packed[: len(packed) // 2])
+    job.look()
+    append(first, packed[len(packed) // 2 :])
+    job.collector.scan(job.now)  # lists the whole archive ...
+    first.rename(second)  # ... which is rotated before it is read
+    first.write_bytes(gzip.compress(newer))
+    job.tick(0.0)
+    if restarted:
+        job.restart()
+    job.settle()
+    job.settle()
+    assert job.contents() == sorted([older, newer, current])

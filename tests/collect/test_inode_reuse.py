@@ -1,5 +1,7 @@
 """A file may have the name, the inode and the first line of one that was removed, and yet be another."""
 
+from dataclasses import replace
+
 import pytest
 from followed import append, lines
 
@@ -56,3 +58,18 @@ def test_the_inode_of_a_removed_log_may_come_back_under_another_name(start):
     job.settle()
     assert job.named() == {"b.log": BANNER + lines(0, 5) + b"b.log", "c.log": BANNER + lines(7, 30)}
     assert len(job.contents()) == 3
+
+
+def test_of_two_contents_that_had_one_inode_the_one_that_was_there_goes_on_after_a_restart(job):
+    """The older one has the higher number: it was met later, in another file."""
+    append(job.logs / "train.log", lines(0, 9))
+    job.look()
+    append(job.logs / "gone.log", lines(50, 59))
+    job.look()
+    meta = job.store.streams[0].meta
+    job.store.change(1, replace(job.store.streams[1].meta, device=meta.device, inode=meta.inode, ended="removed"))
+    (job.logs / "gone.log").unlink()
+    job.restart()
+    append(job.logs / "train.log", lines(9, 12))
+    job.settle()
+    assert job.contents() == [lines(0, 12), lines(50, 59)]

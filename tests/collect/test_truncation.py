@@ -6,12 +6,13 @@ import shutil
 import pytest
 from followed import APPENDING, append, lines
 
-BANNER = b"torch 2.9.0 | world size 4\n" * 60
+FIRST_LINE = b"torch 2.9.0 | world size 4\n"
+BANNER = FIRST_LINE * 60
 """Longer than the beginning by which contents are told apart."""
 
 
 @pytest.mark.parametrize("down", [False, True])
-@pytest.mark.parametrize("banner", [b"", BANNER[:27], BANNER])
+@pytest.mark.parametrize("banner", [b"", FIRST_LINE, BANNER])
 @pytest.mark.parametrize("size", [0, 1, 20, 40, 41, 400])
 def test_what_is_written_after_a_cut_is_stored_from_the_first_byte(job, down, banner, size):
     """Less than before, as much, more; with the same first lines."""
@@ -148,3 +149,19 @@ def test_appending_goes_on_after_the_cut_of_a_file_that_is_kept_open(job):
     os.close(writer)
     job.tick()
     assert job.contents() == sorted([lines(0, 10), lines(10, 14)])
+
+
+@pytest.mark.parametrize("descriptors", [1, 1024])
+def test_a_copy_is_that_of_the_log_with_which_it_has_most_in_common(start, descriptors):
+    """Not of an earlier log that was replaced after the first words of the same banner."""
+    job = start(descriptors=descriptors)
+    log, fresh = job.logs / "train.log", job.logs.parent / "fresh"
+    append(log, FIRST_LINE)
+    job.settle()
+    fresh.write_bytes(FIRST_LINE + lines(0, 3))
+    fresh.rename(log)
+    shutil.copy(log, job.logs / "train.log.1")
+    job.look()
+    os.truncate(log, 0)
+    job.settle()
+    assert job.contents() == [FIRST_LINE, FIRST_LINE + lines(0, 3)]
