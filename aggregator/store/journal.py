@@ -6,6 +6,7 @@ length of the payload, kind, stream, offset; then the payload). All numbers are 
 
 from __future__ import annotations
 
+import errno
 import os
 import struct
 import weakref
@@ -114,14 +115,15 @@ class Journal:
         os.ftruncate(self._descriptor, self.size)
         if not self.size:
             header = _HEADER.pack(_MAGIC, VERSION, 0)[:-_CRC_BYTES]
-            os.pwrite(self._descriptor, header + zlib.crc32(header).to_bytes(_CRC_BYTES, "little"), 0)
+            _write_all(self._descriptor, header + zlib.crc32(header).to_bytes(_CRC_BYTES, "little"), 0)
             self.size = _HEADER.size
 
     def put(self, kind: Kind, stream: int, offset: int, payload: bytes) -> None:
         """Add a record to what `write` will write. The payload has at most `MAX_PAYLOAD` bytes."""
+        size = len(payload)
         if kind == Kind.DATA:
-            self._note(stream, offset, len(payload))
-        checked = _CHECKED.pack(len(payload), kind, stream, offset)
+            self._note(stream, offset, size)
+        checked = _CHECKED.pack(size, kind, stream, offset)
         crc = zlib.crc32(payload, zlib.crc32(checked))
         self._buffer += crc.to_bytes(_CRC_BYTES, "little")
         self._buffer += checked
@@ -133,38 +135,43 @@ class Journal:
         Raises:
             OSError: the file is as before, as far as that can be, and nothing is taken from memory.
         """
-        done = 0
         try:
-            while done < len(self._buffer):
-                done += os.pwrite(self._descriptor, self._buffer[done : done + MAX_PAYLOAD], self.size + done)
+            _write_all(self._descriptor, self._buffer, self.size)
             if sync:
                 os.fdatasync(self._descriptor)
         except OSError:
             with suppress(OSError):  # what is beyond `size` will be written over
                 os.ftruncate(self._descriptor, self.size)
             raise
-        self.size += done
+        self.size += len(self._buffer)
         self._buffer.clear()
 
     def pieces(self, stream: int) -> Iterator[tuple[int, bytes]]:
         """The bytes of a stream with their offsets, ascending; those not yet written too."""
-        places = self._places.get(stream, array("q"))
-        for index in range(0, len(places), 3):
-            offset, place, length = places[index : index + 3]
+        for offset, place, length in self._places_of(stream):
             yield offset, self._read(place, length)
 
     def rows(self, limit: int) -> Iterator[tuple[int, int, bytes]]:
-        """All bytes as (stream, offset, bytes), sorted; what is contiguous is joined to at most `limit` bytes."""
+        """All bytes that are written as (stream, offset, bytes), sorted; the whole file is in memory meanwhile.
+
+        What is contiguous is joined to at most `limit` bytes.
+        """
+        written = self._read_all()
         for stream in sorted(self._places):
             start, joined = 0, bytearray()
-            for offset, data in self.pieces(stream):
-                if joined and (offset != start + len(joined) or len(joined) + len(data) > limit):
+            for offset, place, length in self._places_of(stream):
+                if joined and (offset != start + len(joined) or len(joined) + length > limit):
                     yield stream, start, bytes(joined)
                     joined.clear()
                 if not joined:
                     start = offset
-                joined += data
+                joined += written[place : place + length]
             yield stream, start, bytes(joined)
+
+    def _places_of(self, stream: int) -> Iterator[tuple[int, int, int]]:
+        """Offset in the stream, place in the file and length of each of its pieces, ascending."""
+        places = iter(self._places.get(stream, array("q")))
+        return zip(places, places, places, strict=True)
 
     def _note(self, stream: int, offset: int, length: int) -> None:
         place = self.size + len(self._buffer) + _RECORD.size
@@ -178,6 +185,15 @@ class Journal:
             return bytes(self._buffer[place - self.size : place - self.size + length])
         return os.pread(self._descriptor, length, place)
 
+    def _read_all(self) -> memoryview:
+        view, done = memoryview(bytearray(self.size)), 0
+        while done < self.size:
+            got = os.preadv(self._descriptor, [view[done:]], done)
+            if not got:
+                raise OSError(errno.EIO, "a journal has become shorter")
+            done += got
+        return view
+
     def _check_header(self, header: bytes) -> bool:
         if len(header) < _HEADER.size:
             return False
@@ -186,6 +202,17 @@ class Journal:
             return False
         check_version(version, self.path)
         return True
+
+
+def _write_all(descriptor: int, data: bytes | bytearray, place: int) -> None:
+    """Write all of it: a disk that is nearly full takes a part at first.
+
+    Raises:
+        OSError: it could not all be written.
+    """
+    done = 0
+    while done < len(data):
+        done += os.pwrite(descriptor, data[done : done + MAX_PAYLOAD], place + done)
 
 
 def _read_record(head: bytes, file: BinaryIO) -> Record | None:

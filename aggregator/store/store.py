@@ -108,11 +108,12 @@ class Store:
 
     def append(self, stream_id: int, data: bytes) -> None:
         """Add bytes at the stream's position."""
-        stream = self.streams[stream_id]
-        for start in range(0, len(data), MAX_PAYLOAD):
-            part = data[start : start + MAX_PAYLOAD]
-            self._journals[-1].put(Kind.DATA, stream_id, stream.position, part)
+        stream, journal = self.streams[stream_id], self._journals[-1]
+        while data:
+            part = data[:MAX_PAYLOAD]  # no copy where that is all
+            journal.put(Kind.DATA, stream_id, stream.position, part)
             stream.grow(part)
+            data = data[MAX_PAYLOAD:]
 
     def skip(self, stream_id: int, length: int) -> None:
         """Add a run of NUL bytes at the stream's position without storing them."""

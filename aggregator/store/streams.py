@@ -61,8 +61,9 @@ class Stream:
         """Count bytes in that follow."""
         if len(self.head) < HEAD_BYTES:
             self.head += data[: HEAD_BYTES - len(self.head)]
-        self.tail = (self.tail + data[-TAIL_BYTES:])[-TAIL_BYTES:]
-        self.position += len(data)
+        size = len(data)
+        self.tail = (self.tail + data if size < TAIL_BYTES else data)[-TAIL_BYTES:]
+        self.position += size
 
     def grow_hole(self, length: int) -> None:
         """Count a run of NUL bytes in, however long."""

@@ -4,6 +4,7 @@ import errno
 import os
 import stat
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,18 @@ def test_no_journal_is_begun_before_the_full_one_is_on_the_disk(store, disk, tmp
     store.flush()
     assert stored(tmp_path) == contents(store)
     assert len(list(tmp_path.glob("*.parquet"))) == 1
+
+
+@pytest.mark.parametrize("room", range(1, 20))
+def test_a_new_journal_whose_header_finds_room_for_a_part_only_is_begun_again(store, disk, tmp_path, room):
+    store.append(0, noise(12_000))
+    disk.room = store.backlog + room
+    with suppress(StoreStalled):
+        store.flush()
+    disk.room = None
+    store.append(0, b"second\n")
+    store.flush()
+    assert stored(tmp_path) == contents(store)
 
 
 @settings(max_examples=60)
