@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from aggregator.collect.folder import Folder, Found
     from aggregator.store import Store, Stream
 
-TICK = 0.25
+TICK = 0.28
 """Seconds between two looks at a file that grows."""
 TURN = 256 << 10
 """Bytes of one file that are read before the others have their turn."""
@@ -213,7 +213,7 @@ class Collector:
         room = ROUND
         while ready and room > 0 and self._store.backlog < BACKLOG:
             for tail in ready:
-                if self._tails.get(tail.key) is not tail:
+                if tail.dropped:
                     continue  # its content was found in another file meanwhile
                 data = self._pull(tail, now)
                 if data and tail.stream is not None:
@@ -314,8 +314,9 @@ class Collector:
             self._let_go(tail)
             return None
         # Not what was written just now, as times are coarse; what a remote file system tells of a name may be old.
-        if now - tail.grown > GRACE and tail.stream is not None and not self._remote:
-            there, known = self._files.look(tail.real), (*tail.key, tail.stream.position, tail.mtime_ns)
+        is_quiet = now - tail.grown > GRACE and not self._remote
+        if is_quiet and tail.stream is not None:
+            there, known = self._files.look(tail.real), (*tail.key, tail.stream.position, tail.checked_ns)
             if (there.st_dev, there.st_ino, there.st_size, there.st_mtime_ns) == known:
                 return None
         descriptor = self._open.open(tail.number, tail.real)
@@ -324,6 +325,7 @@ class Collector:
             self._open.close(tail.number)
             self._listing.wanted = True
             return None
+        tail.checked_ns = status.st_mtime_ns if is_quiet else None
         generation = self._files.generation(descriptor)
         stream = tail.stream
         if stream is not None:
@@ -360,7 +362,7 @@ class Collector:
         if stream is not None:
             self._store.change(stream.id, replace(stream.meta, ended=why))
             self._contents.leave(stream, tail)
-        tail.stream = None
+        tail.stream, tail.checked_ns = None, None
         self._listing.wanted = True
         for other in self._tails.values():
             if other.stream is None:
@@ -376,7 +378,7 @@ class Collector:
 
     def _drop(self, tail: Tail) -> None:
         self._open.close(tail.number)
-        tail.busy = False
+        tail.busy, tail.dropped = False, True
         if self._tails.get(tail.key) is tail:
             del self._tails[tail.key]
         if tail.stream is not None:

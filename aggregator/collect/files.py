@@ -72,8 +72,8 @@ class Descriptors:
         return self._open.get(key)
 
     def used(self, key: int) -> None:
-        """Says that the file gave bytes: it is to be closed after those that give none."""
-        if key in self._open:
+        """Says that the file gave bytes: where there is no room left, it is to be closed after those that give none."""
+        if len(self._open) >= self._limit and key in self._open:
             self._open.move_to_end(key)
 
     def open(self, key: int, path: str) -> int:

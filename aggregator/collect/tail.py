@@ -26,6 +26,8 @@ class Tail:
     size: int
     """As it was listed last."""
     mtime_ns: int = 0
+    checked_ns: int | None = None
+    """When it was modified last before it was seen to hold what its stream has, if it had been quiet for a while."""
     generation: int | None = None
     stream: Stream | None = None
     due: float = 0.0
@@ -37,6 +39,8 @@ class Tail:
     """When bytes came last, or it was met."""
     gone: bool = False
     """It is in the folder no more; its descriptor may still give bytes."""
+    dropped: bool = False
+    """It is not followed any more."""
     passed: str | None = None
     """Why it is not followed."""
     held_since: float | None = None

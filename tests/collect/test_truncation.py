@@ -165,3 +165,19 @@ def test_a_copy_is_that_of_the_log_with_which_it_has_most_in_common(start, descr
     os.truncate(log, 0)
     job.settle()
     assert job.contents() == [FIRST_LINE, FIRST_LINE + lines(0, 3)]
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("descriptors", [1, 1024])
+def test_a_quiet_log_that_is_rewritten_to_the_same_size_is_another_content(start, descriptors, listed):
+    job = start(descriptors=descriptors)
+    log = job.logs / "train.log"
+    append(log, lines(10, 13))
+    append(job.logs / "other.log", b"another\n")
+    for _ in range(3):
+        job.settle()
+    log.write_bytes(lines(20, 23))
+    if listed:
+        job.collector.scan(job.now)
+    job.settle()
+    assert job.contents() == [lines(10, 13), lines(20, 23), b"another\n"]
