@@ -60,7 +60,7 @@ class LogTriage:
         self._timeline = Timeline()
         self._assembler = BlockAssembler(self._timeline.above)
         self._pieces = Pieces()
-        self._unread = Unread()
+        self._unread = Unread.of(source.index)
         self._line = 1
         self._ends = self._head_left, self._tail = end_sizes(files)
         self._below = 0
