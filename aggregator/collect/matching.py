@@ -109,7 +109,7 @@ class Contents:
                 yield stream
 
     def _may_hold(self, tail: Tail, stream: Stream) -> bool:
-        if stream.meta.path != tail.shown:
+        if stream.meta.path != tail.shown or tail.gone:  # the name of a file that is gone may be another's by now
             return is_older_part(tail.shown)
         if tail.archive is not None:
             return True

@@ -3,6 +3,7 @@
 import bz2
 import gzip
 import lzma
+import os
 import random
 import shutil
 
@@ -220,3 +221,20 @@ def test_an_archive_that_is_renamed_after_the_listing_is_not_taken_for_its_succe
     job.settle()
     job.settle()
     assert job.contents() == sorted([older, newer, current])
+
+
+def test_a_copy_that_is_compressed_before_it_was_settled_is_the_content_of_its_log(job):
+    """Its name is that of the next part already."""
+    log, part = job.logs / "train.log", job.logs / "train.log.1"
+    append(log, lines(0, 2))
+    job.look()
+    shutil.copy(log, part)
+    job.look()
+    os.truncate(log, 0)
+    part.with_name("train.log.2.gz").write_bytes(gzip.compress(part.read_bytes()))
+    part.unlink()
+    log.rename(part)
+    log.touch()
+    job.settle()
+    assert job.contents() == [lines(0, 2)]
+    assert job.named() == {"train.log.2.gz": lines(0, 2)}
