@@ -95,10 +95,18 @@ class Newcomers:
             return None
         if archive.problem() is not None and (plain is not None or self._held(tail, now)):
             return None  # it is being written
+        if any(map(self._has_gone_on, archive.candidates)):
+            archive.again()
+            return None
         stream = self._settle(tail, archive.position, archive.candidates, now)
         if stream is not None and stream.position < archive.position:
             archive.again()
         return stream
+
+    def _has_gone_on(self, candidate: Candidate) -> bool:
+        """Whether a stream that nobody follows has more now than when a file was held against it."""
+        stream = candidate.stream
+        return candidate.fits and candidate.position != stream.position and not self._contents.is_followed(stream)
 
     def _plain_form(self, tail: Tail) -> Tail | None:
         """The file in the folder that a compressed one was made of."""

@@ -238,3 +238,18 @@ def test_a_copy_that_is_compressed_before_it_was_settled_is_the_content_of_its_l
     job.settle()
     assert job.contents() == [lines(0, 2)]
     assert job.named() == {"train.log.2.gz": lines(0, 2)}
+
+
+def test_an_archive_that_begins_as_a_log_did_is_not_its_content_when_the_log_has_gone_on_and_ended(job):
+    """What was found in the archive was found when the log held the banner and nothing else."""
+    log, banner = job.logs / "train.log", b"world size 3 | every run writes this line\n"
+    append(log, banner)
+    (job.logs / "train.log.2.gz").write_bytes(gzip.compress(banner + lines(0, 50)))
+    job.look()
+    job.tick(0.5)
+    append(log, lines(100, 110))
+    job.tick(0.5)
+    os.truncate(log, 0)
+    append(log, b"another\n")
+    job.settle()
+    assert job.contents() == sorted([banner + lines(0, 50), banner + lines(100, 110), b"another\n"])
