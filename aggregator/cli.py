@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import signal
 import sys
 import traceback
@@ -13,7 +12,17 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from aggregator import __version__, safe
-from aggregator.errors import DenpexError, InputError
+from aggregator.catalogue.command import (
+    CatalogueFolders,
+    SourceFolders,
+    catalogue_app,
+    diagnose,
+    explain,
+    naming_from,
+)
+from aggregator.diagnostics import start_logging
+from aggregator.errors import EXIT_CODES, DenpexError
+from aggregator.formats import formats_app
 from aggregator.reports import ReportOptions, reporter
 from aggregator.reports.destination import (
     ClosedPipeError,
@@ -24,6 +33,7 @@ from aggregator.reports.destination import (
     text_width,
     use_color,
 )
+from aggregator.slurm.command import is_epilog, slurm_epilog, with_logs_of_jobs, without_failing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -36,12 +46,8 @@ BUG, USAGE, CLOSED_PIPE, INTERRUPTED, TERMINATED = 1, 2, 141, 130, 143
 FAILED, HUNG, UNDETERMINED = 20, 21, 22
 """What `--exit-code` gives beside 0."""
 
-_EXIT_CODES = (
-    "Exit codes: 0 done, whatever was found; 1 a bug of ours; 2 usage; 3 input missing or unreadable; "
-    "4 output refused; 130 interrupted; 143 terminated."
-)
 _POSTMORTEM_EPILOG = (
-    _EXIT_CODES + " With --exit-code: 0 completed or running, 20 failed or cancelled, 21 hung, 22 undetermined."
+    EXIT_CODES + " With --exit-code: 0 completed or running, 20 failed or cancelled, 21 hung, 22 undetermined."
 )
 
 app = typer.Typer(
@@ -50,10 +56,15 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=_EXIT_CODES,
+    epilog=EXIT_CODES,
 )
-formats_app = typer.Typer(no_args_is_help=True, rich_markup_mode=None, epilog=_EXIT_CODES)
-app.add_typer(formats_app, name="formats", help="List the log formats that are known, or check files of your own.")
+app.add_typer(formats_app, name="formats", help="List the log formats that are known, or check your own.")
+app.add_typer(
+    catalogue_app,
+    name="catalogue",
+    epilog=EXIT_CODES,
+    help="List the failures that are known by name, or check your own.",
+)
 
 
 class ReportFormat(StrEnum):
@@ -98,7 +109,7 @@ def root(
 
 @app.command(epilog=_POSTMORTEM_EPILOG)
 def postmortem(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Job folder, log files, or - for stdin.")],
+    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Job folder, log files, a Slurm job, or -.")],
     report_format: Annotated[
         ReportFormat, typer.Option("-f", "--format", help="Form of the report.")
     ] = ReportFormat.TEXT,
@@ -113,6 +124,8 @@ def postmortem(
     ] = ColorChoice.AUTO,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Let the exit code tell the outcome.")] = False,
     redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Mask secrets in the report.")] = True,
+    catalogue: CatalogueFolders = None,
+    source: SourceFolders = None,
     verbose: Annotated[
         int, typer.Option("-v", "--verbose", count=True, show_default=False, help="Say more on stderr; -vv yet more.")
     ] = 0,
@@ -125,12 +138,12 @@ def postmortem(
       denpex-agg postmortem rank*.log --json -o verdict.json
       kubectl logs job/train --prefix | denpex-agg postmortem -
     """
-    _start_logging(0 if quiet else 1 + verbose)
+    start_logging(0 if quiet else 1 + verbose)
     if output is not None:
         refuse_overwrite(output, force=force)
     from aggregator.pipeline import postmortem as find_first_failure  # noqa: PLC0415 - brings the whole parser in
 
-    verdict = find_first_failure(paths)
+    verdict = find_first_failure(with_logs_of_jobs(paths), naming=naming_from(catalogue, source))
     name = ReportFormat.JSON if is_json else report_format
     if output is None or str(output) == "-":
         options = ReportOptions(redact=redact, color=use_color(color, sys.stdout), width=text_width(sys.stdout))
@@ -191,7 +204,7 @@ def watch(
       denpex-agg watch runs/4242 --plain --exit-on-end --on-failure 'mail -s failed me'
       denpex-agg watch runs/4242 --json --timeout 3600 > verdict.json
     """
-    _start_logging(0 if quiet else 1 + verbose)
+    start_logging(0 if quiet else 1 + verbose)
     from aggregator.live.command import WatchOptions, watch_job  # noqa: PLC0415 - brings the whole parser in
     from aggregator.live.run import Until  # noqa: PLC0415
 
@@ -209,7 +222,7 @@ def watch(
         raise typer.Exit(outcome_code(ending.verdict))
 
 
-@app.command(epilog=_EXIT_CODES)
+@app.command(epilog=EXIT_CODES)
 def export(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Job folder or log files.")],
     output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Parquet file to write.")],
@@ -233,7 +246,7 @@ def export(
       denpex-agg export rank*.log -o events.parquet --force
       denpex-agg export runs/4242 --state-dir ~/watches -o events.parquet
     """
-    _start_logging(0 if quiet else 1 + verbose)
+    start_logging(0 if quiet else 1 + verbose)
     refuse_overwrite(output, force=force)
     from aggregator.export import export_events  # noqa: PLC0415 - brings Polars and PyArrow
 
@@ -244,59 +257,9 @@ def export(
         sys.stderr.write("".join(f"{safe.show(line)}\n" for line in lines))
 
 
-@formats_app.command("list", epilog=_EXIT_CODES)
-def formats_list() -> None:
-    """List the log formats that are known.
-
-    \b
-    Examples:
-      denpex-agg formats list
-      denpex-agg formats list | grep -i slurm
-      denpex-agg formats list | wc -l
-    """
-    from parsers.lineformats import load_formats  # noqa: PLC0415 - reads all format files
-
-    with standard_output() as out:
-        for fmt in load_formats():
-            counts = f"{len(fmt.prefixes):3} prefixes {len(fmt.messages):3} messages"
-            out.write(f"{fmt.id:24} {counts}  {fmt.title}\n")
-
-
-@formats_app.command("check", epilog=_EXIT_CODES)
-def formats_check(
-    folder: Annotated[
-        Path | None, typer.Argument(metavar="[DIR]", help="Folder of *.toml; the shipped ones if none.")
-    ] = None,
-) -> None:
-    """Check format files: every pattern against its samples, both ways.
-
-    \b
-    Examples:
-      denpex-agg formats check
-      denpex-agg formats check my-formats/
-      denpex-agg formats check . && echo sound
-    """
-    from parsers.lineformats import FORMATS_DIR, FormatError, check_format, load_formats  # noqa: PLC0415
-
-    where = folder or FORMATS_DIR
-    if not where.is_dir():
-        raise InputError("no such folder", where=str(where))
-    try:
-        formats = load_formats(where)
-    except FormatError as error:
-        raise InputError(
-            str(error), where=str(where), help="docs/formats.md tells what a format file may hold"
-        ) from None
-    if not formats:
-        raise InputError("no format file (*.toml) here", where=str(where))
-    problems = [problem for fmt in formats for problem in check_format(fmt)]
-    with standard_output() as out:
-        out.writelines(f"{safe.show(problem)}\n" for problem in problems)
-        out.write(f"{len(formats)} formats checked, {len(problems)} problems\n")
-    if problems:
-        raise InputError(
-            f"{len(problems)} problems in the format files", where=str(where), help="they are listed above"
-        )
+app.command(epilog=EXIT_CODES)(diagnose)
+app.command(epilog=EXIT_CODES)(explain)
+app.command(epilog=EXIT_CODES)(slurm_epilog)
 
 
 def outcome_code(verdict: Verdict) -> int:
@@ -313,24 +276,6 @@ def outcome_code(verdict: Verdict) -> int:
     failure = verdict.first_failure
     is_placed = failure is None or failure.status is not Status.UNDETERMINED
     return FAILED if verdict.outcome is not Outcome.UNKNOWN and is_placed else UNDETERMINED
-
-
-class _SafeFormatter(logging.Formatter):
-    """Log lines quote foreign text as reports do, and are masked as they are."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return safe.show_block(safe.mask(super().format(record)))
-
-
-def _start_logging(level: int) -> None:
-    """Send our log to stderr: errors (0), warnings (1), what is done (2), everything (3)."""
-    handler = logging.StreamHandler(sys.stderr)
-    handler.setFormatter(_SafeFormatter("%(levelname)s: %(message)s"))
-    for name in ("aggregator", "parsers"):
-        logger = logging.getLogger(name)
-        logger.handlers = [handler]
-        logger.propagate = False
-        logger.setLevel((logging.ERROR, logging.WARNING, logging.INFO, logging.DEBUG)[min(level, 3)])
 
 
 def _complain(what: str, where: str | None = None, help_text: str | None = None) -> None:
@@ -351,7 +296,12 @@ def _is_usage_error(error: Exception) -> bool:
 
 def run(arguments: Sequence[str]) -> int:
     """Run one command line (without the program's name) and return the exit code. All errors end here."""
-    words = list(arguments)
+    if is_epilog(arguments):
+        return without_failing(lambda: _code_of(list(arguments)))
+    return _code_of(list(arguments))
+
+
+def _code_of(words: list[str]) -> int:
     options_end = words.index("--") if "--" in words else len(words)
     is_debug = "--debug" in words[:options_end]
     words = [word for word in words[:options_end] if word != "--debug"] + words[options_end:]

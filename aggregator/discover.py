@@ -68,7 +68,7 @@ class File:
     """The name that rotated parts share, and where this one stands among them, oldest first."""
 
 
-def discover(paths: Sequence[str]) -> Discovery:
+def discover(paths: Sequence[str], *, max_files: int | None = None) -> Discovery:
     """Lists the sources under `paths`: folders, files, glob patterns, `-` for standard input.
 
     The result depends on names and bytes only, never on the order in which the file system tells them.
@@ -88,7 +88,7 @@ def discover(paths: Sequence[str]) -> Discovery:
         kind, layout = kinds.kind_of("-", read_head(stdin, _HEAD))
         files.append(File(("-",), replace(stdin, kind=kind, layout=layout or "stdin")))
     seen, by_user = dict[tuple[int, int], str](), frozenset(map(str, real))
-    for path, shown in walk(real, root, notes):
+    for path, shown in walk(real, root, notes, max_files):
         file = look(path, shown, seen, notes, by_user=path in by_user, lone=len(named) == 1)
         files += [file] if file is not None else []
     sources = tuple(sorted(arrange(files), key=attrgetter("index")))

@@ -12,6 +12,12 @@ from __future__ import annotations
 
 from typing import ClassVar
 
+EXIT_CODES = (
+    "Exit codes: 0 done, whatever was found; 1 a bug of ours; 2 usage; 3 input missing or unreadable; "
+    "4 output refused; 130 interrupted; 143 terminated."
+)
+"""What every command says of them in its help."""
+
 
 class DenpexError(Exception):
     """A mistake that the user can mend.

@@ -7,7 +7,6 @@ archive, a compression bomb, a disk that answers EIO: each ends the stream where
 
 from __future__ import annotations
 
-import bz2
 import errno
 import io
 import lzma
@@ -18,13 +17,15 @@ import tempfile
 import zlib
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
+from aggregator import limits
+from aggregator.inflate import INFLATERS, Inflater
 from aggregator.utf16 import UTF16_NOTE, Utf8Decoder
 from parsers.records import Skipped, Source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
     from types import TracebackType
 
@@ -47,9 +48,11 @@ class Budget:
     """How much a compressed file may unfold to.
 
     `total` is in bytes. Beyond `free` bytes no more than `ratio` bytes may come out for each that went in (deflate
-    cannot exceed 1,032; the others can make terabytes out of kilobytes).
+    cannot exceed 1,032; the others can make terabytes out of kilobytes). Of a file that is not compressed and longer
+    than `plain`, only the end is read.
     """
 
+    plain: int | None = None
     total: int = 64 << 30
     free: int = 1 << 30
     ratio: int = 2_000
@@ -81,51 +84,6 @@ class ReadNotes:
             self.items.append(note)
 
 
-class _Inflater(Protocol):
-    """What bz2 and lzma have in common, and zlib is fitted to."""
-
-    @property
-    def eof(self) -> bool: ...
-    @property
-    def needs_input(self) -> bool: ...
-    @property
-    def unused_data(self) -> bytes: ...
-    def decompress(self, data: bytes, /, max_length: int = -1) -> bytes: ...
-
-
-class _Gzip:
-    """One gzip member behind the interface of bz2 and lzma."""
-
-    def __init__(self) -> None:
-        self._zlib = zlib.decompressobj(wbits=31)
-        self._full = False
-        """Whether the last call stopped at its limit, so that zlib may hold more although it took all input."""
-
-    @property
-    def eof(self) -> bool:
-        return self._zlib.eof
-
-    @property
-    def needs_input(self) -> bool:
-        return not (self._full or self._zlib.unconsumed_tail)
-
-    @property
-    def unused_data(self) -> bytes:
-        return self._zlib.unused_data
-
-    def decompress(self, data: bytes, /, max_length: int = -1) -> bytes:
-        piece = self._zlib.decompress(self._zlib.unconsumed_tail + data, max(max_length, 0))
-        self._full = len(piece) == max_length
-        return piece
-
-
-_INFLATERS: dict[str, Callable[[], _Inflater]] = {
-    "gzip": _Gzip,
-    "bzip2": bz2.BZ2Decompressor,
-    "xz": lzma.LZMADecompressor,
-}
-
-
 def compression_of(head: bytes) -> str | None:
     """`gzip`, `bzip2`, `xz`, `zstd` by the first bytes of a file (its name may lie), else None."""
     if head[1:4] == b"*M\x18" and 0x50 <= head[0] <= 0x5F:  # noqa: PLR2004 - a skippable frame, as pzstd writes first
@@ -153,14 +111,16 @@ def open_regular(path: Path | str) -> int:
     """Descriptor of a regular file, never through a link and never blocking.
 
     Raises:
-        OSError: it cannot be opened, is a link, or is no regular file (then without `errno`).
+        OSError: it cannot be opened or is a link; without `errno`: it is no regular file, or not for us to read.
     """
     fd = os.open(path, _FLAGS)
-    mode = os.fstat(fd).st_mode
-    if stat.S_ISREG(mode):
+    status = os.fstat(fd)
+    is_regular = stat.S_ISREG(status.st_mode)
+    reason = limits.refusal(status) if is_regular else f"not a regular file ({file_type(status.st_mode)})"
+    if reason is None:
         return fd
     os.close(fd)
-    raise OSError(f"not a regular file ({file_type(mode)})")
+    raise OSError(reason)
 
 
 def file_type(mode: int) -> str:
@@ -259,7 +219,13 @@ class SourceStream:
             return self._utf8(self._budgeted(self._zstd()))
         if codec is not None:
             return self._utf8(self._budgeted(self._inflated(codec)))
-        return self._utf8(self._raw(piece))
+        return self._utf8(self._raw(piece) if self._budget.plain is None else self._end(self._budget.plain, piece))
+
+    def _end(self, limit: int, piece: int) -> Iterator[bytes]:
+        if self._fd is not None:
+            if os.fstat(self._fd).st_size > limit:
+                self._notes.add(self._path, f"only its last {limit:,} bytes were read, and its lines are counted there")
+            yield from limits.end_of(self._fd, limit, piece)
 
     def _raw(self, piece: int = _PIECE) -> Iterator[bytes]:
         """The file as it is, by position: the descriptor of standard input may be shared."""
@@ -278,7 +244,7 @@ class SourceStream:
 
     def _inflated(self, codec: str) -> Iterator[bytes]:
         """Members one after another, as `cat a.gz b.gz` and parallel compressors write them."""
-        member: _Inflater | None = None
+        member: Inflater | None = None
         for raw in self._raw():
             data = raw
             while data or (member is not None and not member.needs_input):
@@ -287,7 +253,7 @@ class SourceStream:
                     data = data.lstrip(b"\0")
                     if not data:
                         break
-                    member = _INFLATERS[codec]()
+                    member = INFLATERS[codec]()
                 try:
                     piece = member.decompress(data, max_length=_PIECE)
                 except (OSError, EOFError, ValueError, zlib.error, lzma.LZMAError) as error:

@@ -7,10 +7,11 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
+from aggregator.catalogue.naming import SHIPPED, Naming
 from aggregator.correlate.evidence import JobEvidence
 from aggregator.correlate.judge import judge
 from aggregator.discover import Discovery, discover
-from aggregator.opening import ReadNotes, read_chunks
+from aggregator.opening import DEFAULT_BUDGET, Budget, ReadNotes, read_chunks
 from aggregator.reference import newest_date
 from aggregator.verdict import Verdict
 from parsers.blocks import exception_signal
@@ -39,7 +40,7 @@ class Record:
     notes: tuple[Skipped, ...]
 
 
-def postmortem(paths: Sequence[str], *, executor: Executor | None = None) -> Verdict:
+def postmortem(paths: Sequence[str], *, executor: Executor | None = None, naming: Naming = SHIPPED) -> Verdict:
     """Read a job's logs and judge it.
 
     Raises:
@@ -47,7 +48,7 @@ def postmortem(paths: Sequence[str], *, executor: Executor | None = None) -> Ver
     """
     found = discover(paths)
     evidence = collect(found, executor=executor)
-    return judge(replace(evidence, notes=(*evidence.notes, *_still_written(found.sources))))
+    return judge(replace(evidence, notes=(*evidence.notes, *_still_written(found.sources))), naming)
 
 
 def _still_written(sources: Iterable[Source]) -> list[str]:
@@ -63,18 +64,17 @@ def _still_written(sources: Iterable[Source]) -> list[str]:
     return [f"{grown[0]}{more}: still being written; `denpex-agg watch` follows a job that runs"]
 
 
-def collect(found: Discovery, *, executor: Executor | None = None) -> JobEvidence:
-    """Read every source of a discovery."""
+def collect(found: Discovery, *, executor: Executor | None = None, budget: Budget = DEFAULT_BUDGET) -> JobEvidence:
+    """Read every source of a discovery, of each what the budget allows."""
     notes = ReadNotes()
     reference = newest_date(found.sources)
     logs = found.logs
     if executor is None:
-        scans = [read_log(source, reference, notes, len(logs)) for source in logs]
+        scans = [read_log(source, reference, notes, len(logs), budget) for source in logs]
     else:
-        scans = list(
-            executor.map(read_log, logs, [reference] * len(logs), [notes] * len(logs), [len(logs)] * len(logs))
-        )
-    records = [read_record(source) for source in found.sources if source.kind in RECORDS]
+        same = ([item] * len(logs) for item in (reference, notes, len(logs), budget))
+        scans = list(executor.map(read_log, logs, *same))
+    records = [read_record(source, budget) for source in found.sources if source.kind in RECORDS]
     return combine(found.display, found.sources, scans, records, (*found.skipped, *notes.items))
 
 
@@ -96,18 +96,20 @@ def combine(
     )
 
 
-def read_log(source: Source, reference_ns: int | None, notes: ReadNotes, files: int = 1) -> Scan:
+def read_log(
+    source: Source, reference_ns: int | None, notes: ReadNotes, files: int = 1, budget: Budget = DEFAULT_BUDGET
+) -> Scan:
     """One text source to its signals."""
     triage = LogTriage(source, default_lexicon(), StampContext(reference_ns or source.reference_ns), files=files)
-    for chunk in read_chunks(source, notes):
+    for chunk in read_chunks(source, notes, budget=budget):
         triage.feed(chunk)
     return triage.finish()
 
 
-def read_record(source: Source) -> Record:
+def read_record(source: Source, budget: Budget = DEFAULT_BUDGET) -> Record:
     """A dump or an error file; what cannot be read of it is noted."""
     notes = ReadNotes()
-    data = _whole(source, notes)
+    data = _whole(source, notes, min(_SMALL_FILE, budget.plain or _SMALL_FILE))
     dump, signals = None, list[Signal]()
     if data is not None and source.kind is SourceKind.FLIGHT_RECORDER:
         dump = _dump(source, data, notes)
@@ -116,12 +118,12 @@ def read_record(source: Source) -> Record:
     return Record(source, dump, tuple(signals), tuple(notes.items))
 
 
-def _whole(source: Source, notes: ReadNotes) -> bytes | None:
+def _whole(source: Source, notes: ReadNotes, limit: int) -> bytes | None:
     data = bytearray()
     for chunk in read_chunks(source, notes):
         data += chunk
-        if len(data) > _SMALL_FILE:
-            notes.add(source.path, f"larger than {_SMALL_FILE >> 20} MiB: not read")
+        if len(data) > limit:
+            notes.add(source.path, f"larger than {limit / (1 << 20):.3g} MiB: not read")
             return None
     return bytes(data)
 

@@ -81,7 +81,12 @@ class Candidate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Diagnosis:
-    """A named, well-known failure that the evidence fits, with the way out. `score` is 0 to 1."""
+    """A named, well-known failure that the evidence fits, with the way out. `score` is 0 to 1.
+
+    `against` is what speaks against it, `nearest` the entry that would be named otherwise, `node` what to do with the
+    machine (keep, reset, drain, replace), `code` the fix as code for the user's `stack`. These are additions to the
+    contract, as `status` is: `supported` by the logs; `confirmed` or `refuted` by the source that failed.
+    """
 
     entry: str
     title: str
@@ -92,6 +97,13 @@ class Diagnosis:
     matched: tuple[str, ...] = ()
     check_next: tuple[str, ...] = ()
     references: tuple[str, ...] = ()
+    status: str = "supported"
+    against: tuple[str, ...] = ()
+    nearest: str | None = None
+    why_not_nearest: str | None = None
+    node: str | None = None
+    stack: str | None = None
+    code: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -49,7 +49,9 @@ def expand(paths: Sequence[str]) -> list[str]:
     return list(named)
 
 
-def walk(named: Sequence[Path], root: Path | None, notes: ReadNotes) -> Iterator[NamedFile]:
+def walk(
+    named: Sequence[Path], root: Path | None, notes: ReadNotes, max_files: int | None = None
+) -> Iterator[NamedFile]:
     """Yields regular files, sorted, links last. Linked folders are not entered: no loops.
 
     Raises:
@@ -57,6 +59,7 @@ def walk(named: Sequence[Path], root: Path | None, notes: ReadNotes) -> Iterator
     """
     if root is None:
         return
+    most = MAX_FILES if max_files is None else max_files
     links, met, by_user = list[NamedFile](), set[str](), frozenset(map(str, named))
     stack = [_Entry(str(path), _printable(_below(path, root)), None) for path in reversed(named)]
     while stack:
@@ -71,8 +74,8 @@ def walk(named: Sequence[Path], root: Path | None, notes: ReadNotes) -> Iterator
                 raise InputError("cannot be read", where=path, help=error.strerror) from error
             notes.add(shown, error.strerror or str(error))
             continue
-        if len(met) >= MAX_FILES:
-            notes.add(shown, f"limit of {MAX_FILES} files: this one and what follows was not looked at")
+        if len(met) >= most:
+            notes.add(shown, f"limit of {most} files: this one and what follows was not looked at")
             break
         if stat.S_ISLNK(mode):
             links.append((path, shown))

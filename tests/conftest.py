@@ -1,5 +1,6 @@
 """Options and fixtures for all tests."""
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,15 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser):
     parser.addoption("--update-golden", action="store_true", help="rewrite tests/golden from what the tests produce")
+
+
+@pytest.fixture(autouse=True)
+def our_loggers_as_they_were():
+    """Commands that run inside a test send our log to standard error, and nowhere else."""
+    yield
+    for name in ("aggregator", "parsers"):
+        logging.getLogger(name).handlers = []
+        logging.getLogger(name).propagate = True
 
 
 @pytest.fixture

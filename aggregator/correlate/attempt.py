@@ -50,6 +50,8 @@ class Judgement:
     failure: Failure | None
     stories: Mapping[int, Story]
     exits: Sequence[Exit]
+    leads: Sequence[Lead] = ()
+    """Those that failed first."""
 
 
 def judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity, clocks: ClockModel) -> Judgement:
@@ -65,7 +67,7 @@ def judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity,
         failure = narrate.outside(decision, decision.external, evidence, stories, hosts)
     else:
         failure = narrate.failure(decision, evidence, stories, signals, exits, table.hosts, clocks)
-    return Judgement(outcome, failure, stories, exits)
+    return Judgement(outcome, failure, stories, exits, decision.leads)
 
 
 def _decide(
@@ -85,7 +87,7 @@ def _decide(
     add_exits(leads, stories)
     faults = [lead for lead in leads if lead.tier in FAULT_TIERS]
     lost = drop_late(faults, stories, clocks)
-    external = _acting_external(externals, faults, exits)
+    external = _acting_external(externals, faults, exits, signals)
     if external is not None:
         hung = None if faults else _hung_before(external, evidence, signals, stories, homeless, table)
         if hung is not None:
@@ -280,7 +282,9 @@ def _first_in_report(leads: Sequence[Lead]) -> Lead | None:
     return reports[0][2] if reports[0][1] < reports[1][1] else None
 
 
-def _acting_external(externals: Sequence[Signal], faults: Sequence[Lead], exits: Sequence[Exit]) -> Signal | None:
+def _acting_external(
+    externals: Sequence[Signal], faults: Sequence[Lead], exits: Sequence[Exit], signals: Sequence[Signal]
+) -> Signal | None:
     """The scheduler's or user's act that ended the job, if nothing had failed before it."""
     acts = [s for s in externals if s.kind in {"time_limit", "preempted", "cancelled"}]
     if not acts:
@@ -289,15 +293,30 @@ def _acting_external(externals: Sequence[Signal], faults: Sequence[Lead], exits:
     acts.sort(key=lambda s: (order.get(s.kind or "", 3), external_ns(s) is None, external_ns(s) or 0))
     act = acts[0]
     if act.kind == "cancelled":
-        ended = any(
-            item.ending not in {Ending.CLEAN, Ending.STOPPED} and not _after_act(item.report, act) for item in exits
-        )
+        bad = [item for item in exits if item.ending not in {Ending.CLEAN, Ending.STOPPED}]
+        ended = any(not _after_act(item.report, act) or _cleaned_up_after(item.report, act, signals) for item in bad)
         if ended or any(s.kind == "node_failure" for s in externals):
             return None
     for lead in faults:
         if not strikes_first(act, lead):
             return None
     return act
+
+
+def _cleaned_up_after(report: Signal, act: Signal, signals: Sequence[Signal]) -> bool:
+    """Whether srun says, below the report of an end, that it terminates the very step that was cancelled."""
+    step = _step_of(act)
+    return act.source != report.source and any(
+        signal.signature == "slurm.srun_abort" and signal.source == report.source and signal.offset > report.offset
+        and step is not None and _step_of(signal) == step
+        for signal in signals
+    )  # fmt: skip
+
+
+def _step_of(signal: Signal) -> tuple[str, str] | None:
+    """Job and step that a line of Slurm's names; None of one about a whole job."""
+    fields = signal.fields
+    return (fields["job_id"], fields["step_id"]) if fields.get("job_id") and fields.get("step_id") else None
 
 
 def _after_act(report: Signal, act: Signal) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
-from itertools import pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import groupby, pairwise
 
 from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
 from aggregator.correlate.identity import Identity, Scope, scope_of
@@ -139,6 +139,25 @@ def learn_pids(evidence: JobEvidence, signals: list[Signal], table: Identity) ->
                 table.pid_of_rank.setdefault(rank, pid)
 
 
+def learn_killed_tasks(signals: Sequence[Signal], table: Identity) -> None:
+    """A kernel's record of a kill in one of Slurm's control groups names the task: with it, the rank of the process.
+
+    Source: src/plugins/task/cgroup/task_cgroup.c: since 23.11 it is the global number, before the one on its node.
+    """
+    placed = table.host_of_rank.keys()
+    if not table.reports_count_ranks or placed != set(range(table.world_size or len(placed))):
+        return
+    for signal in signals:
+        task, pid = number(signal.fields.get("task")), number(signal.fields.get("pid"))
+        of_step = signal.signature == "kernel.oom.slurm_task" and signal.fields.get("step_id", "").isdigit()
+        if not of_step or task is None or pid is None or signal.host is None:
+            continue
+        there = table.ranks_on(signal.host)
+        fits = {*there[task : task + 1], *({task} & set(there))}
+        if len(fits) == 1:
+            table.rank_of_pid.setdefault((signal.host, pid), *fits)
+
+
 def interpolate_pids(table: Identity) -> None:
     """Workers of a host whose pids and ranks rise together: a pid between two known ones has the rank between."""
     by_host: dict[str | None, dict[int, int]] = defaultdict(dict)
@@ -151,3 +170,13 @@ def interpolate_pids(table: Identity) -> None:
         shift = shifts.pop()
         for pid in range(min(pairs), max(pairs) + 1):
             table.rank_of_pid.setdefault((host, pid), pid - shift)
+
+
+def are_components(signals: Iterable[Signal]) -> bool:
+    """Whether one srun ends steps of several jobs at once: the components of a heterogeneous job."""
+    ends = [
+        (signal.source, signal.fields["job_id"]) for signal in signals
+        if signal.signature == "slurm.srun_abort" and "step_id" in signal.fields
+    ]  # fmt: skip
+    runs = [end for end, _ in groupby(ends)]
+    return len(runs) > len(set(runs))

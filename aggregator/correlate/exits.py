@@ -95,7 +95,7 @@ def read_exits(evidence: JobEvidence, signals: Iterable[Signal], table: Identity
         first = signal.fields.get("section") == "root_cause" or signal.signature in _NAMES_FIRST
         ranks: tuple[int | None, ...] = (signal.rank,)
         tasks = ints(signal.fields.get("tasks"))
-        if tasks and table.tasks_are_ranks:
+        if tasks and table.reports_count_ranks:
             ranks = tasks
         elif tasks:
             ranks = (None,)

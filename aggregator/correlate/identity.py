@@ -32,6 +32,8 @@ class Identity:
 
     world_size: int | None = None
     tasks_are_ranks: bool = True
+    reports_count_ranks: bool = True
+    """Whether the task numbers of srun's reports are ranks: those of heterogeneous jobs count in each component."""
     rank_of_pid: dict[tuple[str | None, int], int] = field(default_factory=dict)
     pid_of_rank: dict[int, int] = field(default_factory=dict)
     rank_of_bus: dict[tuple[str | None, str], int] = field(default_factory=dict)

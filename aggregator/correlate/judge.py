@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
+from aggregator.catalogue.facts import Scene
+from aggregator.catalogue.naming import SHIPPED, Naming
 from aggregator.correlate.attempt import judge_attempt
 from aggregator.correlate.clocks import ClockModel, estimate, loosen_bounds
 from aggregator.correlate.consequences import collateral
@@ -26,12 +29,12 @@ from parsers.records import Role, Signal
 _RESTARTS = frozenset({"te.restart"})
 
 
-def judge(evidence: JobEvidence) -> Verdict:
+def judge(evidence: JobEvidence, naming: Naming = SHIPPED) -> Verdict:
     """The verdict on a job."""
-    return judge_and_tell(evidence)[0]
+    return judge_and_tell(evidence, naming)[0]
 
 
-def judge_and_tell(evidence: JobEvidence) -> tuple[Verdict, Identity]:
+def judge_and_tell(evidence: JobEvidence, naming: Naming = SHIPPED) -> tuple[Verdict, Identity]:
     """The verdict on a job, and the table of who is who that it was made with."""
     signals = join_sections(evidence.signals())
     table = build_identity(evidence, signals)
@@ -42,9 +45,13 @@ def judge_and_tell(evidence: JobEvidence) -> tuple[Verdict, Identity]:
     clocks = estimate(signals, table)
     judged = [(index, judge_attempt(evidence, part, table, clocks)) for index, part in attempts]
     rows = []
-    for index, judgement in judged:
+    for (index, judgement), (_, part) in zip(judged, attempts, strict=True):
         listed = collateral(evidence, judgement.stories, judgement.failure)
-        rows.append(Attempt(index=index, outcome=judgement.outcome, first_failure=judgement.failure, collateral=listed))
+        failure = judgement.failure
+        if failure is not None:
+            scene = Scene(failure, judgement, part, listed, table.world_size, len(judged))
+            failure = replace(failure, diagnosis=naming.diagnosis(scene))
+        rows.append(Attempt(index=index, outcome=judgement.outcome, first_failure=failure, collateral=listed))
     last = rows[-1]
     verdict = Verdict(
         job=_job(evidence, signals, table, last.first_failure), outcome=last.outcome, first_failure=last.first_failure,
@@ -82,10 +89,12 @@ def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]
 
     An agent tells of a restart at level INFO, mostly hidden; what it always prints is the end of the last one. That
     is a restart where processes introduce themselves anew below it, or count their steps anew, or where the attempts'
-    folders (`newest` is the last one's number) show that there were so many.
+    folders (`newest` is the last one's number) show that there were so many. Of a step that srun ended it is one only
+    where the program begins anew below: a batch script may run it again.
     """
     told: dict[int, list[Signal]] = {}
     ends: dict[int, list[Signal]] = {}
+    over: dict[int, Signal] = {}
     begun: dict[int, int] = {}
     final: set[int] = set()
     steps: dict[tuple[int, int | None, str], int] = {}
@@ -96,15 +105,12 @@ def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]
             ends.setdefault(signal.source, []).append(signal)
         elif signal.signature == "te.childfailed":
             final.add(signal.source)
-        elif signal.role is Role.IDENTITY or (signal.role is Role.PHASE and signal.phase == "init"):
+        elif signal.signature == "slurm.srun_abort" and "Force Terminated" in signal.text:
+            over[signal.source] = signal
+        elif _begins(signal, steps):
             begun[signal.source] = signal.offset
-        elif signal.role is Role.PROGRESS:
-            step = number(signal.fields.get("step"))
-            writer = (signal.source, signal.rank, signal.signature)
-            if step is not None and step < steps.get(writer, -1):
-                begun[signal.source] = signal.offset
-            elif step is not None:
-                steps[writer] = step
+            if signal.source in over:
+                told.setdefault(signal.source, []).append(over.pop(signal.source))
     for source, marks in ends.items():
         if source not in told:
             found = [mark for mark in marks if mark.offset < begun.get(source, 0)]
@@ -113,6 +119,20 @@ def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]
             if found:
                 told[source] = found
     return told
+
+
+def _begins(signal: Signal, steps: dict[tuple[int, int | None, str], int]) -> bool:
+    """Whether a process introduces itself, or counts its steps anew; `steps` keeps the highest of each writer."""
+    if signal.role is Role.PROGRESS:
+        step = number(signal.fields.get("step"))
+        writer = (signal.source, signal.rank, signal.signature)
+        if step is None:
+            return False
+        if step < steps.get(writer, -1):
+            return True
+        steps[writer] = step
+        return False
+    return signal.role is Role.IDENTITY or (signal.role is Role.PHASE and signal.phase == "init")
 
 
 def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity, failure: Failure | None) -> Job:

@@ -10,7 +10,14 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from aggregator.correlate.bases import interpolate_pids, learn_bases, learn_pids, learn_pod_files
+from aggregator.correlate.bases import (
+    are_components,
+    interpolate_pids,
+    learn_bases,
+    learn_killed_tasks,
+    learn_pids,
+    learn_pod_files,
+)
 from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
 from aggregator.correlate.identity import Identity, bus_key, scope_of, stream_rank
 from parsers.records import Known, Role, Signal, Source
@@ -34,6 +41,7 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     table = Identity(log_hosts={source.host for source in evidence.sources if source.kind == "log" and source.host})
     _trust_files(evidence, table)
     table.tasks_are_ranks = _tasks_are_ranks(evidence, signals)
+    table.reports_count_ranks = table.tasks_are_ranks and not are_components(signals)
     plain = _plain_group_ranks(signals)
     widest = _widest(signals)
     for signal in signals:
@@ -50,6 +58,7 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     _learn(evidence, telling, table)
     learn_pids(evidence, signals, table)
     interpolate_pids(table)
+    learn_killed_tasks(signals, table)
     for signal in signals:
         _derive(signal, evidence.source(signal), table)
         _set_host(signal, table)
@@ -123,7 +132,6 @@ def _tasks_are_ranks(evidence: JobEvidence, signals: list[Signal]) -> bool:
 
 def _plain_group_ranks(signals: Sequence[Signal]) -> bool:
     """Whether `[Rank N]` of old ProcessGroupNCCL lines is the global rank: it is the rank in some group, and only
-
     where the numbers reach over most of the world are they those of the default group.
     """
     if any(s.fields.get("pg") not in _DEFAULT_GROUP for s in signals):
@@ -241,7 +249,7 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
         host, tasks = signal.fields.get("host"), ints(signal.fields["tasks"])
         if host and tasks and "[" not in host and "," not in host:
             for task in tasks:
-                if table.tasks_are_ranks:
+                if table.reports_count_ranks:
                     _tell_host(table, task, host)
             table.add_host(host)
     _learn_world(signals, table)
@@ -363,7 +371,7 @@ def _finish(evidence: JobEvidence, signals: list[Signal], table: Identity) -> No
     for signal in signals:
         if signal.rank is not None and signal.rank_how is not Known.GUESS:
             table.ranks.add(signal.rank)
-        if signal.signature.startswith("slurm.taskexit") and table.tasks_are_ranks:
+        if signal.signature.startswith("slurm.taskexit") and table.reports_count_ranks:
             table.ranks.update(ints(signal.fields.get("tasks")))
     table.ranks.update(dump.rank for dump in evidence.dumps if dump.rank is not None)
     if table.world_size is not None:

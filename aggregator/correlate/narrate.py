@@ -287,11 +287,7 @@ def _reasons(decision: Decision, stories: Mapping[int, Story], exits: Sequence[E
         if lead.attributed:
             yield f"the fault is {_who(lead)}'s: {lead.attributed}"
         if lead.tier in {Tier.FAULT, Tier.CRASH} and lead.ranks and len(decision.leads) == 1:
-            by_kernel = lead.signal is not None and lead.signal.signature.startswith(("kernel.", "nvidia."))
-            who = (
-                f"the kernel reports {_who(lead)}'s fault" if by_kernel else f"{_who(lead)} reports a fault of its own"
-            )
-            yield f"{who}, which needs no other rank to explain it"
+            yield f"{_told_by(lead)}, which needs no other rank to explain it"
         if lead.exit is not None and lead.exit.ending is not Ending.ERROR:
             yield f"the launcher reports {lead.exit.told} for {_who(lead)}"
     yield from _launchers_word(decision, exits)
@@ -300,6 +296,16 @@ def _reasons(decision: Decision, stories: Mapping[int, Story], exits: Sequence[E
     if victims and decision.leads:
         plural = "s" if len(victims) > 1 else ""
         yield f"the errors of rank{plural} {ranges(victims)} only report waiting for others or losing them"
+
+
+def _told_by(lead: Lead) -> str:
+    """Who tells of a rank's fault: the rank, or its node's kernel."""
+    if lead.signal is None or not lead.signal.signature.startswith(("kernel.", "nvidia.")):
+        return f"{_who(lead)} reports a fault of its own"
+    pid = lead.signal.fields.get("pid")
+    if lead.kind == "host_oom" and pid:
+        return f"the kernel killed process {pid}, {_who(lead)}'s, for its memory"
+    return f"the kernel reports {_who(lead)}'s fault"
 
 
 def _launchers_word(decision: Decision, exits: Sequence[Exit]) -> Iterable[str]:

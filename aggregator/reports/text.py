@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 LINE_LIMIT = 480
 """Characters of one log line that are shown."""
 MAX_EVIDENCE = 8
+MATCHED_SHOWN = 4
 MAX_BLOCK_LINES = 6
 MAX_GROUPS = 8
 MAX_NOTES = 10
@@ -227,13 +228,27 @@ class TextReporter:
 
     def _diagnosis(self, diagnosis: Diagnosis) -> Iterator[Line]:
         yield from _heading("Try next")
-        yield from self._wrapped(f"{self._safe(diagnosis.title)} [{diagnosis.entry}]", "  ", "  ")
-        steps = [("Cause", diagnosis.root_cause), ("Fix", diagnosis.fix), ("Verify", diagnosis.verify)]
-        steps += [("Check", step) for step in diagnosis.check_next[:3]]
-        steps += [("See", link) for link in diagnosis.references[:2]]
-        for label, text in steps:
-            if text:
-                yield from self._wrapped(f"{label + ':':8}{self._safe(' '.join(text.split()))}", "  ", " " * 10)
+        how = f"[{diagnosis.entry}, {diagnosis.status}]"
+        yield from self._wrapped(f"{self._safe(diagnosis.title)} {how}", "  ", "  ")
+        yield from self._labelled("Because", "; ".join(diagnosis.matched[-MATCHED_SHOWN:]))
+        yield from self._labelled("Against", "; ".join(diagnosis.against))
+        yield from self._labelled("Cause", diagnosis.root_cause)
+        yield from self._labelled("Fix", diagnosis.fix)
+        for line in (diagnosis.code or "").strip("\n").split("\n"):
+            if line:
+                yield Line(f"            {safe.show(line)}", "dim")
+        yield from self._labelled("Verify", diagnosis.verify)
+        if diagnosis.node is not None and diagnosis.node != "keep":
+            yield from self._labelled("Node", diagnosis.node)
+        if diagnosis.nearest is not None and diagnosis.why_not_nearest is not None:
+            yield from self._labelled("Not", f"{diagnosis.nearest}: {diagnosis.why_not_nearest}")
+        for step in diagnosis.check_next[:1]:
+            yield from self._labelled("Check", step)
+        yield from self._labelled("See", f"denpex-agg explain {diagnosis.entry}")
+
+    def _labelled(self, label: str, text: str) -> Iterator[Line]:
+        if text:
+            yield from self._wrapped(f"{label + ':':9}{self._safe(' '.join(text.split()))}", "  ", " " * 11)
 
     def _section(self, title: str, items: Iterable[str], *, is_safe: bool = False) -> Iterator[Line]:
         listed = list(items)

@@ -43,7 +43,7 @@ class Pipeline(types.ModuleType):
         self.answer = made()
         self.paths = None
 
-    def postmortem(self, paths):
+    def postmortem(self, paths, *, naming):
         self.paths = list(paths)
         if isinstance(self.answer, BaseException):
             raise self.answer
@@ -64,9 +64,6 @@ def tidy(monkeypatch):
     handler = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, handler)
-    for name in ("aggregator", "parsers"):
-        logging.getLogger(name).handlers = []
-        logging.getLogger(name).propagate = True
 
 
 def test_the_verdict_goes_to_standard_output_and_a_failed_job_is_no_error(pipeline, capsys):
@@ -218,7 +215,7 @@ def test_secrets_are_masked_unless_asked_for(pipeline, capsys):
 
 @pytest.mark.parametrize(("flags", "heard"), [(["-q"], ""), ([], "w"), (["-v"], "wi"), (["-vv"], "wid")])
 def test_quiet_and_verbose_set_what_is_said_on_stderr_masked_and_harmless(pipeline, capsys, flags, heard):
-    def log_much(paths):
+    def log_much(paths, *, naming):
         log = logging.getLogger("aggregator.x")
         log.warning("w password=hunter22 \x1b[2J")
         log.info("i")

@@ -1,7 +1,6 @@
 """`watch` as a user runs it: what it says while the job lives, what in the end, and how it ends."""
 
 import json
-import logging
 import os
 import re
 import signal
@@ -108,9 +107,6 @@ def denpex(monkeypatch, tmp_path, capsys):
     yield run
     for number, handler in handlers.items():
         signal.signal(number, handler)
-    for name in ("aggregator", "parsers"):
-        logging.getLogger(name).handlers = []
-        logging.getLogger(name).propagate = True
 
 
 # The life of a job

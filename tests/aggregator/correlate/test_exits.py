@@ -26,9 +26,9 @@ from aggregator.correlate.identity import Identity
 from parsers.records import Role
 
 
-def read(*, tasks_are_ranks=True, signature="test.exit", kind=None, rank=None, **fields):
+def read(*, reports_count_ranks=True, signature="test.exit", kind=None, rank=None, **fields):
     reports = [signal(Role.EXIT, signature, rank=rank, kind=kind, fields=fields)]
-    return read_exits(evidence(source(host="node-a")), reports, Identity(tasks_are_ranks=tasks_are_ranks))
+    return read_exits(evidence(source(host="node-a")), reports, Identity(reports_count_ranks=reports_count_ranks))
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_a_report_that_tells_neither_end_nor_rank_is_no_exit():
 def test_a_report_of_several_tasks_is_one_exit_each():
     found = read(tasks="0-2,7", exit_code="1")
     assert [item.rank for item in found] == [0, 1, 2, 7]
-    assert [item.rank for item in read(tasks_are_ranks=False, tasks="0-2,7", exit_code="1")] == [None]
+    assert [item.rank for item in read(reports_count_ranks=False, tasks="0-2,7", exit_code="1")] == [None]
 
 
 def test_the_host_of_an_exit_is_the_one_it_names_else_that_of_its_file():
