@@ -140,7 +140,7 @@ class Collector:
             if stream.meta.ended is None and not self._contents.is_followed(stream):
                 self._store.change(stream.id, replace(stream.meta, ended="removed"))
         # Idle files are looked at twice a second while they are few; thousands of them get half of one core's percent.
-        self._idle = min(2.0, max(0.5, len(self._tails) / 8000))
+        self._idle = min(2.0, max(0.5, len(self._tails) / 7000))
         return changed
 
     def _is_it(self, tail: Tail, found: Found) -> bool:
