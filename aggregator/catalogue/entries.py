@@ -115,6 +115,15 @@ class Catalogue:
             for family, kinds in _families(folder).items()
         ]
 
+    def read_files(self) -> None:
+        """Read the files now: who gives up rights later may not be able to.
+
+        Raises:
+            CatalogueError: a file cannot be read.
+        """
+        for path, _ in self._files:
+            _text(path)
+
     def of_kind(self, kind: str) -> list[Entry]:
         """The entries that may explain a failure of this kind.
 
@@ -176,8 +185,16 @@ def _families(folder: Path) -> dict[str, list[str]]:
 
 def _toml(path: Path) -> dict[str, Any]:
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        return tomllib.loads(_text(path))
+    except tomllib.TOMLDecodeError as error:
+        raise CatalogueError(f"{path}: {error}") from None
+
+
+@cache
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
         raise CatalogueError(f"{path}: {error}") from None
 
 

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
-from aggregator import limits
+from aggregator import limits, safe
+from aggregator.catalogue.entries import default_catalogue
 from aggregator.correlate.judge import judge
 from aggregator.discover import Discovery, discover
 from aggregator.errors import DenpexError, InputError, OutputError
@@ -64,7 +65,10 @@ class Task:
 
 def start(task: Task) -> tuple[int, socket.socket]:
     """Begin to read; gives the process's id, which is also that of its group, and the epilog's end of the socket."""
-    default_lexicon()  # while we are allowed to read our own files
+    # While we are allowed to read our own files.
+    default_lexicon()
+    default_catalogue().read_files()
+    safe.secret_patterns()
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:

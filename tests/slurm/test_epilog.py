@@ -179,11 +179,13 @@ def test_sigterm_ends_it_at_once_with_0(node):
 AS_NOBODY = """
 import os, sys
 from aggregator import cli
+from aggregator.catalogue.entries import default_catalogue
 from aggregator.pipeline import postmortem
 from aggregator.reports import reporter
 from aggregator.slurm import epilog, kernel, logs, outputs, reader
 postmortem([sys.argv[2]])
 reporter("text"), reporter("json")
+default_catalogue().read_files()
 os.setgroups([])
 os.setgid(int(sys.argv[1]))
 os.setuid(int(sys.argv[1]))
