@@ -21,6 +21,7 @@ from parsers.records import Frame
 MAX_SOURCE = 2 << 20
 _EVALUATION = re.compile(r"(?:^|_)(?:eval\w*|valid\w*|val|test|predict\w*|infer\w*)(?:_|$)", re.IGNORECASE)
 _RANK = re.compile(r"rank|is_(?:main|master|local_main|global_zero|rank_zero)|main_process|master", re.IGNORECASE)
+_SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
 _NUMBERS = frozenset({"item", "detach", "tolist", "cpu", "numpy"})
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
@@ -146,6 +147,8 @@ def grad_mode(calls: Sequence[_Call]) -> Told | None:
             switched = None if on else Told(Finding.REFUTED, call.place(node), "autograd is turned off here")
     if switched is not None:
         return switched
+    if any(_may_switch(call) for call in calls):
+        return None
     evaluating = next((call for call in calls if _EVALUATION.search(call.frame.function)), calls[-1])
     return Told(
         Finding.CONFIRMED, evaluating.place(), "called with autograd on: no no_grad or inference_mode around it"
@@ -168,6 +171,19 @@ def _switches(call: _Call) -> Iterator[tuple[ast.AST, bool]]:
             name = _name(statement.value)
             if name == "set_grad_enabled":
                 yield statement, on
+
+
+def _may_switch(call: _Call) -> bool:
+    """Whether anything in the function may switch autograd in a way that is not read here: by a variable, a stack."""
+    return any(
+        isinstance(node, ast.Name | ast.Attribute) and _name(node).endswith(_SWITCHES)
+        for node in ast.walk(call.function)
+    ) or any(
+        isinstance(item.context_expr, ast.Name | ast.Attribute | ast.IfExp)
+        for statement in call.around
+        if isinstance(statement, ast.With | ast.AsyncWith)
+        for item in statement.items
+    )
 
 
 def _before(call: _Call) -> Iterator[ast.stmt]:
@@ -203,20 +219,38 @@ def graph_kept(calls: Sequence[_Call]) -> Told | None:
     """Are losses or outputs kept with their graphs, in a loop of a function on the stack?"""
     for call in calls:
         loop = next((node for node in call.around if isinstance(node, ast.For | ast.While | ast.AsyncFor)), None)
+        made = _assigned(loop) if loop is not None else frozenset()
         for node in ast.walk(loop) if loop is not None else ():
-            kept = _kept(node)
-            if kept is not None and _is_tensor(kept):
+            target, kept = _kept(node)
+            # What the step itself makes does not outlive it; a name that is made anew may be a number by then.
+            if kept is not None and _is_tensor(kept) and target not in made and _times_assigned(loop, kept) <= 1:
                 return Told(Finding.CONFIRMED, call.place(node), "keeps the graph of each step: no item() or detach()")
     return None
 
 
-def _kept(node: ast.AST) -> ast.expr | None:
-    """What a statement adds to something that outlives the loop's step."""
+def _assigned(loop: ast.stmt) -> frozenset[str]:
+    """Names that a loop's body gives a value by `=`."""
+    return frozenset(
+        _name(target) for node in ast.walk(loop) if isinstance(node, ast.Assign) for target in node.targets
+    )  # fmt: skip
+
+
+def _times_assigned(loop: ast.stmt | None, kept: ast.expr) -> int:
+    """How often a loop's body gives the name that is kept a value."""
+    name = _name(kept)
+    targets = (
+        (_name(t) for node in ast.walk(loop) if isinstance(node, ast.Assign) for t in node.targets) if loop else ()
+    )
+    return sum(target == name for target in targets)
+
+
+def _kept(node: ast.AST) -> tuple[str, ast.expr | None]:
+    """What a statement adds to something, and the name of that."""
     if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Add):
-        return node.value
+        return _name(node.target), node.value
     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "append" and node.args:
-        return node.args[0]
-    return None
+        return _name(node.func.value), node.args[0]
+    return "", None
 
 
 def _is_tensor(node: ast.expr) -> bool:

@@ -32,6 +32,8 @@ ON = {
         def evaluate(model, loader):
             return model(loader)  #!
     """,
+}
+UNREAD = {
     "off only before": """
         def evaluate(model, loader):
             with torch.no_grad():
@@ -86,6 +88,41 @@ OFF = {
                 model(batch)  #!
     """,
 }
+
+
+OPEN = {
+    "a flag": "with torch.set_grad_enabled(train):\n        model(loader)  #!",
+    "a choice": "with torch.no_grad() if not train else nullcontext():\n        model(loader)  #!",
+    "a variable": "ctx = torch.inference_mode()\n    with ctx:\n        model(loader)  #!",
+    "kept from before": "prev = torch.set_grad_enabled(False)\n    model(loader)  #!",
+    "a stack": "stack.enter_context(torch.no_grad())\n    model(loader)  #!",
+    "under a condition": "if not train:\n        torch.set_grad_enabled(False)\n    model(loader)  #!",
+    "a context of one's own": "with self.no_training:\n        model(loader)  #!",
+}
+
+
+@pytest.mark.parametrize("text", UNREAD.values(), ids=UNREAD)
+def test_where_autograd_is_switched_elsewhere_in_the_function_nothing_is_decided(tmp_path, text):
+    assert told(tmp_path, "grad-mode", text, "evaluate") is None
+
+
+@pytest.mark.parametrize("body", OPEN.values(), ids=OPEN)
+def test_a_switch_that_cannot_be_read_decides_nothing(tmp_path, body):
+    assert told(tmp_path, "grad-mode", f"def evaluate(model, loader, train=False):\n    {body}\n", "evaluate") is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        "loss = out.loss\n        loss += out.aux_loss\n        loss.backward()",
+        "loss = out.loss\n        loss = loss.item()\n        total += loss",
+        "losses = []\n        losses.append(out.loss)",
+    ],
+    ids=["within the step", "a number by then", "a list of the step"],
+)
+def test_what_does_not_outlive_its_step_is_no_leak(tmp_path, body):
+    text = f"def train(model, loader):\n    for batch in loader:\n        out = model(batch)  #!\n        {body}\n"
+    assert told(tmp_path, "graph-kept", text, "train") is None
 
 
 @pytest.mark.parametrize("text", ON.values(), ids=ON)
