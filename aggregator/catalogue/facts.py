@@ -48,11 +48,7 @@ FACTS = {
     "xid": "number of the driver's Xid, as text",
     "asserted": "the lines in which kernels of the failed ranks' GPUs told of an assertion that failed",
     "oom": "what the figures of a CUDA OOM message show (`oom.Pattern`): giant, others, capped, fragmented, full, …",
-    **{
-        f"oom_{name.name}": "a figure of the CUDA OOM message, GiB"
-        for name in fields(Figures)
-        if name.name != "pattern"
-    },
+    **dict.fromkeys((f"oom_{name}" for name in FIGURES), "a figure of the CUDA OOM message, GiB"),
     "oom_unaccounted": "what of the GPU is neither free nor told to be anyone's, by a CUDA OOM message's figures, GiB",
     "oom_other_rank": "the rank of this job that the other process in the CUDA OOM message is, a number",
     "ranks_on_gpu0": "how many ranks of one host name GPU 0 in their CUDA OOM messages, a number",

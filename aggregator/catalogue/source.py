@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,7 +23,6 @@ MAX_SOURCE = 2 << 20
 _EVALUATION = re.compile(r"(?:^|_)(?:eval\w*|valid\w*|val|test|predict\w*|infer\w*)(?:_|$)", re.IGNORECASE)
 _RANK = re.compile(r"rank|is_(?:main|master|local_main|global_zero|rank_zero)|main_process|master", re.IGNORECASE)
 _SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
-_NUMBERS = frozenset({"item", "detach", "tolist", "cpu", "numpy"})
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
 
 
@@ -219,29 +219,18 @@ def graph_kept(calls: Sequence[_Call]) -> Told | None:
     """Are losses or outputs kept with their graphs, in a loop of a function on the stack?"""
     for call in calls:
         loop = next((node for node in call.around if isinstance(node, ast.For | ast.While | ast.AsyncFor)), None)
-        made = _assigned(loop) if loop is not None else frozenset()
+        made = _assigned(loop) if loop is not None else Counter[str]()
         for node in ast.walk(loop) if loop is not None else ():
             target, kept = _kept(node)
             # What the step itself makes does not outlive it; a name that is made anew may be a number by then.
-            if kept is not None and _is_tensor(kept) and target not in made and _times_assigned(loop, kept) <= 1:
+            if kept is not None and _is_tensor(kept) and target not in made and made[_name(kept)] <= 1:
                 return Told(Finding.CONFIRMED, call.place(node), "keeps the graph of each step: no item() or detach()")
     return None
 
 
-def _assigned(loop: ast.stmt) -> frozenset[str]:
-    """Names that a loop's body gives a value by `=`."""
-    return frozenset(
-        _name(target) for node in ast.walk(loop) if isinstance(node, ast.Assign) for target in node.targets
-    )  # fmt: skip
-
-
-def _times_assigned(loop: ast.stmt | None, kept: ast.expr) -> int:
-    """How often a loop's body gives the name that is kept a value."""
-    name = _name(kept)
-    targets = (
-        (_name(t) for node in ast.walk(loop) if isinstance(node, ast.Assign) for t in node.targets) if loop else ()
-    )
-    return sum(target == name for target in targets)
+def _assigned(loop: ast.stmt) -> Counter[str]:
+    """How often a loop's body gives each name a value by `=`."""
+    return Counter(_name(target) for node in ast.walk(loop) if isinstance(node, ast.Assign) for target in node.targets)
 
 
 def _kept(node: ast.AST) -> tuple[str, ast.expr | None]:
@@ -261,7 +250,7 @@ def _is_tensor(node: ast.expr) -> bool:
     if isinstance(inner, ast.Call) or not isinstance(inner, ast.Name | ast.Attribute):
         return False
     name = inner.id if isinstance(inner, ast.Name) else inner.attr
-    return name not in _NUMBERS and re.search(r"loss|logits|outputs?$|^preds?$", name) is not None
+    return re.search(r"loss|logits|outputs?$|^preds?$", name) is not None
 
 
 def rank_condition(calls: Sequence[_Call]) -> Told | None:

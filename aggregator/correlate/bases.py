@@ -16,6 +16,8 @@ _HOST_RANKS = re.compile(r"'(?P<host>[^'\s]{1,200})': \[(?P<ranks>[\d, ]{1,4000}
 _PID_GAP = 64
 """Workers that one launcher starts one after the other have pids no further apart."""
 
+_POD = re.compile(r"^(?P<job>.+)-(?P<role>master|launcher|worker|chief|ps|node)-(?P<index>\d+)$")
+
 
 def learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
     """A node's global ranks begin at some base: known from any line that tells both ranks."""
@@ -180,3 +182,30 @@ def are_components(signals: Iterable[Signal]) -> bool:
     ]  # fmt: skip
     runs = [end for end, _ in groupby(ends)]
     return len(runs) > len(set(runs))
+
+
+def learn_pods(signals: Iterable[Signal], table: Identity) -> None:
+    """Kubernetes training operators: the master is rank 0 and worker N is N + 1, one process a pod."""
+    told: dict[str, set[int]] = defaultdict(set)
+    for signal in signals:
+        tag = signal.fields.get("tag_pod")
+        if tag and signal.rank is not None:
+            told[tag].add(signal.rank)
+    for name, ranks in told.items():
+        if len(ranks) == 1:
+            table.rank_of_pod.setdefault(name, *ranks)
+    on_host = Counter(table.host_of_rank.values())
+    if any(len(ranks) > 1 for ranks in told.values()):
+        return
+    pods = {pod for signal in signals if (pod := signal.fields.get("tag_pod") or signal.fields.get("pod"))}
+    named = {pod: found for pod in pods if (found := _POD.match(pod))}
+    if any(on_host[pod] > 1 for pod in named) or any(_POD.match(host) and many > 1 for host, many in on_host.items()):
+        return  # several processes a pod
+    masters = [pod for pod, found in named.items() if found["role"] in {"master", "chief", "launcher"}]
+    if table.world_size is not None and len(named) != table.world_size:
+        return
+    for pod, found in named.items():
+        if pod in masters:
+            table.rank_of_pod.setdefault(pod, 0)
+        elif found["role"] == "worker":
+            table.rank_of_pod.setdefault(pod, int(found["index"]) + bool(masters))

@@ -17,12 +17,12 @@ from aggregator.correlate.bases import (
     learn_killed_tasks,
     learn_pids,
     learn_pod_files,
+    learn_pods,
 )
 from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
 from aggregator.correlate.identity import Identity, bus_key, scope_of, stream_rank
 from parsers.records import Known, Role, Signal, Source
 
-_POD = re.compile(r"^(?P<job>.+)-(?P<role>master|launcher|worker|chief|ps|node)-(?P<index>\d+)$")
 _TELL_WORLD = frozenset({Role.IDENTITY, Role.SYMPTOM, Role.STATE, Role.PROGRESS, Role.PHASE})
 _SURE = frozenset({Known.FILE, Known.TAG, Known.PREFIX})
 _FORGED = 2
@@ -380,30 +380,3 @@ def _finish(evidence: JobEvidence, signals: list[Signal], table: Identity) -> No
         table.world_size = None
     for _, host in sorted(table.host_of_rank.items()):
         table.add_host(host)
-
-
-def learn_pods(signals: Iterable[Signal], table: Identity) -> None:
-    """Kubernetes training operators: the master is rank 0 and worker N is N + 1, one process a pod."""
-    told: dict[str, set[int]] = defaultdict(set)
-    for signal in signals:
-        tag = signal.fields.get("tag_pod")
-        if tag and signal.rank is not None:
-            told[tag].add(signal.rank)
-    for name, ranks in told.items():
-        if len(ranks) == 1:
-            table.rank_of_pod.setdefault(name, *ranks)
-    on_host = Counter(table.host_of_rank.values())
-    if any(len(ranks) > 1 for ranks in told.values()):
-        return
-    pods = {pod for signal in signals if (pod := signal.fields.get("tag_pod") or signal.fields.get("pod"))}
-    named = {pod: found for pod in pods if (found := _POD.match(pod))}
-    if any(on_host[pod] > 1 for pod in named) or any(_POD.match(host) and many > 1 for host, many in on_host.items()):
-        return  # several processes a pod
-    masters = [pod for pod, found in named.items() if found["role"] in {"master", "chief", "launcher"}]
-    if table.world_size is not None and len(named) != table.world_size:
-        return
-    for pod, found in named.items():
-        if pod in masters:
-            table.rank_of_pod.setdefault(pod, 0)
-        elif found["role"] == "worker":
-            table.rank_of_pod.setdefault(pod, int(found["index"]) + bool(masters))

@@ -24,9 +24,9 @@ from correlate_jobs import (
     traceback,
 )
 
-from aggregator.correlate.bases import interpolate_pids, learn_bases
+from aggregator.correlate.bases import interpolate_pids, learn_bases, learn_pods
 from aggregator.correlate.identity import Identity
-from aggregator.correlate.learn import build_identity, learn_pods
+from aggregator.correlate.learn import build_identity
 from parsers.records import Known, Role
 
 XID = "NVRM: Xid (PCI:{}): 79, pid=41210, name=python3, GPU has fallen off the bus."
