@@ -49,8 +49,8 @@ class Ended:
 class Node:
     """A job's folder, the admin's folders and settings. The job is `uid`'s, or the caller's who is not root."""
 
-    def __init__(self, uid=NOBODY):
-        self.root = Path(tempfile.mkdtemp(prefix="epilog-", dir="/tmp"))
+    def __init__(self, uid=NOBODY, disk="/tmp"):
+        self.root = Path(tempfile.mkdtemp(prefix="epilog-", dir=disk))
         self.root.chmod(0o755)
         self.uid = uid if IS_ROOT else os.geteuid()
         self.home, self.reports, self.config_file = self.root / "home", self.root / "reports", self.root / "slurm.toml"
