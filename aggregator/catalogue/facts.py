@@ -7,8 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
-from aggregator.catalogue import waiting
+from aggregator.catalogue import growth, waiting
+from aggregator.catalogue.growth import joined, memory_growth
 from aggregator.catalogue.oom import Figures, read_figures
+from aggregator.correlate.stories import marks_above
 from parsers.records import Role
 
 if TYPE_CHECKING:
@@ -34,7 +36,7 @@ FACTS = {
     "elsewhere": "message formats that were met on all other ranks",
     "met": "message formats that were met anywhere in the attempt",
     "collateral": "kinds of the other ranks' errors",
-    "scope": "`one`, `some` or `all` of the job's ranks failed first; `host` too where they are all of one host's",
+    "scope": "of a job of several ranks: `one`, `some` or `all` failed first; `host` too where they are one host's",
     "rank0": "`yes` where rank 0 is among those that failed first",
     "stack": "libraries in the traceback or the logs: pytorch, transformers, accelerate, lightning, deepspeed, …",
     "step": "the step at which it failed, a number",
@@ -54,6 +56,7 @@ FACTS = {
     "ranks_on_gpu0": "how many ranks of one host name GPU 0 in their CUDA OOM messages, a number",
     "attempts": "how many attempts the job made, a number",
     "ib_status": "status numbers of failed InfiniBand or RoCE completions, as text",
+    **growth.FACTS,
     **waiting.FACTS,
 }
 """All facts, with what they are: the vocabulary of conditions."""
@@ -163,9 +166,9 @@ def _ends(scene: Scene) -> list[Exit]:
 
 def _scope(scene: Scene) -> list[str]:
     ranks = set(scene.failure.ranks)
-    if not ranks:
-        return []
     world = scene.world_size or len(scene.judgement.stories)
+    if not ranks or world == 1:
+        return []
     scope = ["one" if len(ranks) == 1 else "all" if len(ranks) >= world else "some"]
     hosts = {story.host for rank, story in scene.judgement.stories.items() if rank in ranks}
     if len(ranks) > 1 and len(hosts) == 1 and None not in hosts:
@@ -180,7 +183,9 @@ def _of_traceback(main: Signal | None) -> dict[str, Iterable[Value | None]]:
         return {}
     frames = [*exception.outer_frames, *exception.frames]
     places = [place_of(frame) for frame in frames]
+    code = main.fields.get("code", "") if main is not None else ""
     return {
+        "joined": joined(places, [line for line in code.split("\n") if line]),
         "exception": [name for name in dict.fromkeys((exception.root_type, exception.type)) if name],
         "frames": places,
         "leaf": places[-1:],
@@ -193,11 +198,7 @@ def place_of(frame: Frame) -> str:
 
 
 def _of_story(scene: Scene, main: Signal | None) -> dict[str, Iterable[Value | None]]:
-    story = scene.judgement.stories.get(scene.failure.ranks[0]) if scene.failure.ranks else None
-    if story is None:
-        return {"evaluating": ["yes"] if scene.failure.phase == "evaluation" else []}
-    phases = [signal for signal in story.phases if not _follows(signal, main)]
-    steps = [signal for signal in story.progress if not _follows(signal, main)]
+    phases, steps = _marks(scene, main)
     announced = phases[-1] if phases else None
     in_evaluation = announced is not None and announced.phase == "evaluation"
     still = in_evaluation and not any(_follows(step, announced) for step in steps)
@@ -208,7 +209,20 @@ def _of_story(scene: Scene, main: Signal | None) -> dict[str, Iterable[Value | N
         "announced": [announced.phase if announced is not None else None],
         "evaluated": [len(batches)] if in_evaluation else [],
         "evaluating": ["yes"] if evaluating else [],
+        "memory_growth": [memory_growth(batches if evaluating else steps)],
     }
+
+
+def _marks(scene: Scene, main: Signal | None) -> tuple[list[Signal], list[Signal]]:
+    """Phases and steps that were told before the failure: by its rank, else where it stands."""
+    story = scene.judgement.stories.get(scene.failure.ranks[0]) if scene.failure.ranks else None
+    if story is None:
+        told = marks_above(main, scene.signals) if main is not None else []
+        return [s for s in told if s.role is Role.PHASE], [s for s in told if s.role is Role.PROGRESS]
+    return (
+        [signal for signal in story.phases if not _follows(signal, main)],
+        [signal for signal in story.progress if not _follows(signal, main)],
+    )
 
 
 def _follows(signal: Signal, main: Signal | None) -> bool:

@@ -15,12 +15,11 @@ from enum import StrEnum
 from pathlib import Path
 from typing import TypeAlias
 
-from aggregator.correlate.phases import user_frames
+from aggregator.correlate.phases import names_evaluation, user_frames
 from aggregator.opening import open_regular
 from parsers.records import Frame
 
 MAX_SOURCE = 2 << 20
-_EVALUATION = re.compile(r"(?:^|_)(?:eval\w*|valid\w*|val|test|predict\w*|infer\w*)(?:_|$)", re.IGNORECASE)
 _RANK = re.compile(r"rank|is_(?:main|master|local_main|global_zero|rank_zero)|main_process|master", re.IGNORECASE)
 _SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
@@ -149,7 +148,7 @@ def grad_mode(calls: Sequence[_Call]) -> Told | None:
         return switched
     if any(_may_switch(call) for call in calls):
         return None
-    evaluating = next((call for call in calls if _EVALUATION.search(call.frame.function)), calls[-1])
+    evaluating = next((call for call in calls if names_evaluation(call.frame.function)), calls[-1])
     return Told(
         Finding.CONFIRMED, evaluating.place(), "called with autograd on: no no_grad or inference_mode around it"
     )

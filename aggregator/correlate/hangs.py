@@ -317,7 +317,7 @@ def _behind_in_steps(stories: Mapping[int, Story]) -> list[Suspect]:
     """Ranks that stopped at an earlier step than the others, who then waited in vain, and that tell of no waiting."""
     reached = {
         story.rank: step for story in stories.values()
-        if len(story.progress) >= _MARKS and (step := last_step(story)) is not None
+        if len(story.progress) >= _MARKS and (step := last_step(story.progress)) is not None
     }  # fmt: skip
     if len(reached) < _FEW:
         return []

@@ -12,7 +12,7 @@ from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.identity import same_host
 from aggregator.correlate.leads import Lead, Tier
 from aggregator.correlate.phases import layer_of, location, phase_of_code, phase_of_kind, phase_of_stack, phase_of_text
-from aggregator.correlate.stories import Story, in_order, last_step
+from aggregator.correlate.stories import Story, in_order, last_step, marks_above
 from aggregator.verdict import Candidate, Evidence, Failure, Status
 from parsers.records import Role, Signal, StampQuality
 
@@ -101,12 +101,19 @@ def failure(
         message=_message(lead), ranks=ranks, hosts=hosts, gpu=_gpu(lead),
         phase=_phase(lead, story, signals), layer=layer_of(lead.kind, signal.layer if signal is not None else None),
         time=when, time_uncertainty_s=uncertainty, time_resolution_ns=resolution,
-        step=step if step is not None else (last_step(story) if story is not None else None),
+        step=step if step is not None else last_step(_progress(signal, story, signals)),
         exception=(exception.root_type or exception.type or None) if exception is not None else None,
         location=location(exception), evidence=tuple(_evidence(decision, evidence, stories)),
         reasons=tuple(_reasons(decision, stories, exits)), candidates=tuple(_candidates(decision)),
         would_settle=tuple(decision.would_settle),
     )  # fmt: skip
+
+
+def _progress(signal: Signal | None, story: Story | None, signals: Sequence[Signal]) -> Sequence[Signal]:
+    """The steps that the rank told of; of a fault without a rank those that are told above it."""
+    if story is not None or signal is None:
+        return story.progress if story is not None else ()
+    return [mark for mark in marks_above(signal, signals) if mark.role is Role.PROGRESS]
 
 
 def _one_name_each(hosts: Sequence[str]) -> tuple[str, ...]:
@@ -123,7 +130,7 @@ def outside(
 ) -> Failure:
     """The `first_failure` of a job that was ended from outside every rank."""
     kind = external.kind or "cancelled"
-    steps = [step for story in stories.values() if (step := last_step(story)) is not None]
+    steps = [step for story in stories.values() if (step := last_step(story.progress)) is not None]
     phase = _last_phase([s for story in stories.values() for s in story.phases + story.progress])
     when = external_ns(external)
     reason = f"nothing had failed before: {says(kind)}"

@@ -8,7 +8,15 @@ from collections.abc import Sequence
 from parsers.records import ExceptionInfo, Frame
 
 _LIBRARY = re.compile(r"(?:site-packages|dist-packages|/lib/python\d|<frozen|<string>|\.\./|/torch/)")
-_EVALUATION = re.compile(r"(?:^|_|\b)(?:eval|evaluat\w*|valid\w*|val|test|predict\w*|infer\w*|generate)(?:_|\b|$)")
+_EVALUATION = re.compile(
+    r"(?:^|_|\b)(?:eval|evaluat\w*|valid\w*|val|test|predict\w*|infer\w*|generate)(?:_|\b|$)"
+    r"|\b(?:\w+_)?estimate_(?:\w+_)?loss(?:es)?$|(?:score|run|check|loss|on|over)_dev(?:_?set)?$"
+    r"|\bdev(?:_?set)?(?:_(?:epoch|loop|step|loss|pass|score|batch))?$"
+)
+_TRAINING = re.compile(r"(?:^|_|\b)(?:(?:pre)?train(?:ing|er)?|fit|learn|fine_?tune)(?:_|\b|$)")
+_STEP_OF_TRAINING = re.compile(r"(?:^|_|\b)train(?:ing)?_(?:\w+_)?(?:step|batch|iter(?:ation)?)(?:_|\b|$)")
+_ONE_OUTPUT = re.compile(r"(?:^|_|\b)(?:predict|infer)_(?!(?:epoch|loop|(?:data)?set|loader|all|split)(?:_|$))\w")
+"""What a step of training may call too, to predict a value or a noise: in a training loop it is no evaluation."""
 _CHECKPOINT = re.compile(r"(?:save|checkpoint|ckpt|serialization|state_dict)")
 
 # (phase, pattern on "file:function"), the first that fits the innermost fitting frame; innermost frames first.
@@ -120,11 +128,29 @@ def phase_of_text(text: str) -> str | None:
     return next((phase for phase, pattern in _TEXT if pattern.search(text)), None)
 
 
+def names_evaluation(function: str) -> bool:
+    """Whether a function is named for an evaluation, and not for training as well (`train_and_evaluate`)."""
+    name = function.lower()
+    return _EVALUATION.search(name) is not None and _TRAINING.search(name) is None
+
+
+def _is_evaluating(own: Sequence[Frame]) -> bool:
+    """Whether a stack runs through an evaluation: what a step of training calls is a part of that step."""
+    training = False
+    for name in (frame.function.lower() for frame in own):
+        if _STEP_OF_TRAINING.search(name):
+            return False
+        if names_evaluation(name) and not (training and _ONE_OUTPUT.search(name)):
+            return True
+        training = training or _TRAINING.search(name) is not None
+    return False
+
+
 def phase_of_stack(exception: ExceptionInfo | None, *, collective: bool = False) -> str | None:
     """The phase that a stack shows, None where it shows none.
 
-    A function of the user's named for evaluation outranks what was going on inside it. With `collective`, that a
-    rank was inside a collective is taken for granted: what called it counts.
+    A function of the user's named for evaluation outranks what was going on inside it, unless a step of training calls
+    it. With `collective`, that a rank was inside a collective is taken for granted: what called it counts.
     """
     if exception is None:
         return None
@@ -133,7 +159,7 @@ def phase_of_stack(exception: ExceptionInfo | None, *, collective: bool = False)
     inner = _innermost(frames, passing="communication" if collective else None)
     if inner == "checkpoint" or any(_CHECKPOINT.search(frame.function) for frame in own[-3:]):
         return "checkpoint"
-    if any(_EVALUATION.search(frame.function.lower()) for frame in own) or any(
+    if _is_evaluating(own) or any(
         re.search(r"(?:evaluation_loop|prediction_step|_run_evaluate|validation_step|run_validation)", frame.function)
         for frame in frames
     ):

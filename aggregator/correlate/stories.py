@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from aggregator.correlate.evidence import MAX_WORLD, NS, JobEvidence, number
@@ -216,9 +216,18 @@ def _homeless_faults(evidence: JobEvidence, signals: list[Signal], homeless: lis
     return kept
 
 
-def last_step(story: Story) -> int | None:
-    """The last step or iteration that the rank reported."""
-    for signal in reversed(story.progress):
+def marks_above(fault: Signal, signals: Iterable[Signal]) -> list[Signal]:
+    """Phases and progress that lines without a rank tell above a fault in its file: those of whoever it was."""
+    return [
+        signal for signal in signals
+        if signal.role in {Role.PHASE, Role.PROGRESS} and signal.rank is None
+        and written_in(signal) == written_in(fault) and signal.offset < fault.offset
+    ]  # fmt: skip
+
+
+def last_step(marks: Sequence[Signal]) -> int | None:
+    """The last step or iteration that marks of progress tell."""
+    for signal in reversed(marks):
         step = number(signal.fields.get("step"))
         if step is not None:
             return step
