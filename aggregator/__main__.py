@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 
 from aggregator import __version__
+from aggregator.streams import complain, settle
 
 
 def main() -> int:
@@ -12,13 +14,18 @@ def main() -> int:
 
     The version is answered before anything slow is imported: scripts ask for it often.
     """
+    settle()
     arguments = sys.argv[1:]
     if arguments in (["-V"], ["--version"]):
-        sys.stdout.write(f"denpex-agg {__version__}\n")
-        return 0
+        with contextlib.suppress(OSError):  # told by the ordinary way
+            sys.stdout.write(f"denpex-agg {__version__}\n")
+            sys.stdout.flush()
+            return 0
     from aggregator.cli import run  # noqa: PLC0415 - see above
 
-    return run(arguments)
+    code = run(arguments)
+    complain("")  # what standard error still holds: the interpreter would make an exit code of its own of a full disk
+    return code
 
 
 if __name__ == "__main__":

@@ -31,9 +31,11 @@ from aggregator.reports.destination import (
     replacing,
     standard_output,
     text_width,
+    unwritable,
     use_color,
 )
 from aggregator.slurm.command import is_epilog, slurm_epilog, with_logs_of_jobs, without_failing
+from aggregator.streams import complain, give_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -254,7 +256,7 @@ def export(
     if not quiet:
         lines = [f"{summary.rows:,} rows of {summary.files:,} files written to {output}"]
         lines += [f"not read: {item.path}: {item.reason}" for item in summary.skipped]
-        sys.stderr.write("".join(f"{safe.show(line)}\n" for line in lines))
+        complain("".join(f"{safe.show(line)}\n" for line in lines))
 
 
 app.command(epilog=EXIT_CODES)(diagnose)
@@ -282,11 +284,16 @@ def _complain(what: str, where: str | None = None, help_text: str | None = None)
     lines = [f"error: {safe.show(safe.mask(what))}"]
     lines += [f"  --> {safe.show(where)}"] if where else []
     lines += [f"  = help: {safe.show(help_text)}"] if help_text else []
-    sys.stderr.write("\n".join(lines) + "\n")
+    complain("\n".join(lines) + "\n")
 
 
 def _terminate(_signal: int, _frame: FrameType | None) -> NoReturn:
     raise SystemExit(TERMINATED)  # an exception, so that temporary files are removed on the way out
+
+
+def _is_raised_by_typer(error: Exception) -> bool:
+    *_, (frame, _line) = traceback.walk_tb(error.__traceback__)
+    return str(frame.f_globals.get("__name__")).startswith("typer.")
 
 
 def _is_usage_error(error: Exception) -> bool:
@@ -309,6 +316,8 @@ def _code_of(words: list[str]) -> int:
     try:
         result = typer.main.get_command(app).main(args=words, prog_name=PROGRAM, standalone_mode=False)
     except SystemExit as error:
+        if isinstance(error.__context__, BrokenPipeError):  # Typer's way to end when nobody reads its help
+            return CLOSED_PIPE
         return error.code if isinstance(error.code, int) else BUG
     except KeyboardInterrupt:
         return INTERRUPTED
@@ -319,6 +328,9 @@ def _code_of(words: list[str]) -> int:
 
 def _explain(error: Exception, *, is_debug: bool) -> int:
     """Tell the user what went wrong, and return the exit code that goes with it."""
+    if isinstance(error, OSError) and _is_raised_by_typer(error):  # all that it writes is help, to standard output
+        give_up(sys.stdout)
+        error = unwritable(error)
     if isinstance(error, ClosedPipeError):
         return CLOSED_PIPE
     if isinstance(error, typer.Abort):
@@ -329,7 +341,7 @@ def _explain(error: Exception, *, is_debug: bool) -> int:
     if _is_usage_error(error):
         return _explain_usage(error)
     if is_debug:
-        sys.stderr.write(safe.show_block(safe.mask("".join(traceback.format_exception(error)))))
+        complain(safe.show_block(safe.mask("".join(traceback.format_exception(error)))))
     _complain(
         f"this is a bug: {type(error).__name__}: {error}",
         help_text=None if is_debug else "please report it, with what the same command prints with --debug",
@@ -340,7 +352,7 @@ def _explain(error: Exception, *, is_debug: bool) -> int:
 def _explain_usage(error: Exception) -> int:
     message = str(error.format_message())  # type: ignore[attr-defined]  # `_is_usage_error` asked for it
     if "\n" in message:  # no arguments at all: the message is the help
-        sys.stderr.write(message + "\n")
+        complain(message + "\n")
         return USAGE
     context = getattr(error, "ctx", None)
     path = context.command_path if context is not None else PROGRAM

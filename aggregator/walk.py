@@ -5,6 +5,7 @@ from __future__ import annotations
 import glob
 import os
 import stat
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
@@ -34,8 +35,10 @@ def expand(paths: Sequence[str]) -> list[str]:
     """What the user's arguments name: patterns are replaced by what they match, `-` stays.
 
     Raises:
-        InputError: there is no such path, or a pattern matches nothing.
+        InputError: there is no such path, a pattern matches nothing, or standard input is closed.
     """
+    if "-" in paths and sys.stdin is None:
+        raise InputError("standard input is closed", where="-", help="name a file, or give the log to standard input")
     named: dict[str, None] = {}
     for path in paths:
         matches = [path]

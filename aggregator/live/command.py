@@ -22,6 +22,7 @@ from aggregator.notify.dispatch import Dispatcher
 from aggregator.reports import ReportOptions, reporter
 from aggregator.reports.destination import standard_output
 from aggregator.store import Store, StoreStalled
+from aggregator.streams import complain
 
 if TYPE_CHECKING:
     from aggregator.live.view import LiveView
@@ -92,7 +93,7 @@ def watch_job(paths: Sequence[str], options: WatchOptions) -> Ending:
         if textfile is not None:
             textfile.update(watch.view(), is_last=True)
         for problem in dispatcher.close(_DELIVER_S):
-            sys.stderr.write(f"warning: not told: {safe.show(problem)}\n")
+            complain(f"warning: not told: {safe.show(problem)}\n")
     return Ending(verdict, stopper.signal)
 
 
@@ -139,7 +140,7 @@ def _close(watch: Watch) -> None:
     try:
         watch.close()
     except StoreStalled as error:
-        sys.stderr.write(f"warning: the last lines could not be stored: {safe.show(error.text)}\n")
+        complain(f"warning: the last lines could not be stored: {safe.show(error.text)}\n")
 
 
 def _on_screen(

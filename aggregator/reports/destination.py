@@ -11,6 +11,7 @@ import sys
 from typing import TYPE_CHECKING, TextIO
 
 from aggregator.errors import OutputError
+from aggregator.streams import give_up
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,30 +30,39 @@ def standard_output() -> Iterator[TextIO]:
 
     Raises:
         ClosedPipeError: its reader has gone.
-        OutputError: it cannot be written (a full disk behind a redirection, say).
+        OutputError: it cannot be written: it is closed, or the disk behind a redirection is full.
     """
     try:
         yield sys.stdout
         sys.stdout.flush()
     except OSError as error:
-        # What is still buffered would fail again when the interpreter ends.
-        with contextlib.suppress(OSError):
-            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        give_up(sys.stdout)
         if isinstance(error, BrokenPipeError):
             raise ClosedPipeError from None
-        raise OutputError(f"cannot write to standard output: {_reason(error)}") from error
+        raise unwritable(error) from error
+
+
+def unwritable(error: OSError) -> OutputError:
+    """What to tell of standard output that cannot be written."""
+    return OutputError(
+        f"cannot write to standard output: {_reason(error)}", help="direct it to a place that can be written"
+    )
 
 
 def refuse_overwrite(path: Path, *, force: bool) -> None:
     """Fail before the work is done, not after it, where the file could not be written anyway.
 
     Raises:
-        OutputError: `path` is a folder, its folder is missing, or it is a file and `force` is not given.
+        OutputError: `path` is a folder, its folder is missing, no file can have its name, or it is there and `force`
+            is not given.
     """
-    if path.is_dir():
-        raise OutputError("the output is a folder", where=str(path), help="name a file in it")
-    if not path.parent.is_dir():
-        raise OutputError("the folder of the output does not exist", where=str(path), help="create it first")
+    try:
+        if path.is_dir():
+            raise OutputError("the output is a folder", where=str(path), help="name a file in it")
+        if not path.parent.is_dir():
+            raise OutputError("the folder of the output does not exist", where=str(path), help="create it first")
+    except OSError as error:  # a name that is too long
+        raise OutputError(f"cannot write the output: {_reason(error)}", where=str(path)) from error
     if not force and os.path.lexists(path) and not _is_special(path):
         raise OutputError("the output exists already", where=str(path), help="add --force to replace it")
 
@@ -136,4 +146,5 @@ def has_screen(*, plain: bool) -> bool:
     if importlib.util.find_spec("textual") is None:
         return False
     able = os.environ.get("TERM") not in {None, "", "dumb", "unknown"}
-    return not plain and able and sys.stdin.isatty() and sys.stdout.isatty()
+    is_watched = sys.stdin is not None and sys.stdin.isatty() and sys.stdout.isatty()
+    return not plain and able and is_watched
