@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 import typer
 
 from aggregator import __version__, safe
+from aggregator.case import Case
 from aggregator.catalogue.command import (
     CatalogueFolders,
     SourceFolders,
@@ -143,20 +144,20 @@ def postmortem(
     start_logging(0 if quiet else 1 + verbose)
     if output is not None:
         refuse_overwrite(output, force=force)
-    from aggregator.pipeline import postmortem as find_first_failure  # noqa: PLC0415 - brings the whole parser in
+    from aggregator.pipeline import investigate  # noqa: PLC0415 - brings the whole parser in
 
-    verdict = find_first_failure(with_logs_of_jobs(paths), naming=naming_from(catalogue, source))
+    case = investigate(with_logs_of_jobs(paths), naming=naming_from(catalogue, source))
     name = ReportFormat.JSON if is_json else report_format
     if output is None or str(output) == "-":
         options = ReportOptions(redact=redact, color=use_color(color, sys.stdout), width=text_width(sys.stdout))
         with standard_output() as out:
-            reporter(name, options).render(verdict, out)
+            reporter(name, options).render(case, out)
     else:
         options = ReportOptions(redact=redact, color=color is ColorChoice.ALWAYS)
         with replacing(output, force=force) as out:
-            reporter(name, options).render(verdict, out)
+            reporter(name, options).render(case, out)
     if exit_code:
-        raise typer.Exit(outcome_code(verdict))
+        raise typer.Exit(outcome_code(case.verdict))
 
 
 @app.command(epilog=_POSTMORTEM_EPILOG)
@@ -217,7 +218,7 @@ def watch(
     ending = watch_job(paths, options)
     report = ReportOptions(redact=redact, color=use_color(color, sys.stdout), width=text_width(sys.stdout))
     with standard_output() as out:
-        reporter(ReportFormat.JSON if is_json else ReportFormat.TEXT, report).render(ending.verdict, out)
+        reporter(ReportFormat.JSON if is_json else ReportFormat.TEXT, report).render(Case(ending.verdict), out)
     if ending.signal is not None:
         raise typer.Exit(128 + ending.signal)
     if exit_code:

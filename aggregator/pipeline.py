@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 
+from aggregator.case import Case
 from aggregator.catalogue.naming import SHIPPED, Naming
 from aggregator.correlate.evidence import JobEvidence
-from aggregator.correlate.judge import judge
+from aggregator.correlate.judge import judge_job
 from aggregator.discover import Discovery, discover
 from aggregator.opening import DEFAULT_BUDGET, Budget, ReadNotes, read_chunks
 from aggregator.reference import newest_date
@@ -41,14 +42,20 @@ class Record:
 
 
 def postmortem(paths: Sequence[str], *, executor: Executor | None = None, naming: Naming = SHIPPED) -> Verdict:
-    """Read a job's logs and judge it.
+    """Read a job's logs and judge it; for `Raises` see `investigate`."""
+    return investigate(paths, executor=executor, naming=naming).verdict
+
+
+def investigate(paths: Sequence[str], *, executor: Executor | None = None, naming: Naming = SHIPPED) -> Case:
+    """Read a job's logs and judge it, with what a report may show beside the verdict.
 
     Raises:
         InputError: nothing readable was found.
     """
     found = discover(paths)
     evidence = collect(found, executor=executor)
-    return judge(replace(evidence, notes=(*evidence.notes, *_still_written(found.sources))), naming)
+    judged = judge_job(replace(evidence, notes=(*evidence.notes, *_still_written(found.sources))), naming)
+    return Case(judged.verdict, judged)
 
 
 def _still_written(sources: Iterable[Source]) -> list[str]:

@@ -10,6 +10,7 @@ import jsonschema
 import pytest
 
 from aggregator import pipeline, safe
+from aggregator.case import Case
 from aggregator.reports import reporter
 from aggregator.verdict import to_json
 
@@ -111,7 +112,7 @@ def test_each_cited_line_is_in_its_file_at_its_number(run):
 @pytest.mark.parametrize("name", ["text", "json"])
 def test_the_reports_render(run, name):
     out = io.StringIO()
-    reporter(name).render(postmortem(run), out)
+    reporter(name).render(Case(postmortem(run)), out)
     text = out.getvalue()
     assert text.endswith("\n")
     assert "\x1b" not in text

@@ -140,15 +140,15 @@ def diagnose(
       pbpaste | denpex-agg diagnose -
       denpex-agg diagnose - --source ~/project < traceback.txt
     """
-    from aggregator.pipeline import postmortem  # noqa: PLC0415 - brings the whole parser in
+    from aggregator.pipeline import investigate  # noqa: PLC0415 - brings the whole parser in
 
     if file != "-" and not Path(file).is_file():
         what = "a folder: `postmortem` reads those" if Path(file).is_dir() else "no such file"
         raise InputError(what, where=file)
-    verdict = postmortem([file], naming=naming_from(folders, sources))
+    case = investigate([file], naming=naming_from(folders, sources))
     options = ReportOptions(redact=redact, color=use_color("auto", sys.stdout), width=text_width(sys.stdout))
     with standard_output() as out:
-        reporter("json" if is_json else "text", options).render(verdict, out)
+        reporter("json" if is_json else "text", options).render(case, out)
 
 
 def naming_from(folders: list[Path] | None, sources: list[Path] | None) -> Naming:

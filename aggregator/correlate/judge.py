@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from aggregator.catalogue.facts import Scene
 from aggregator.catalogue.naming import SHIPPED, Naming
-from aggregator.correlate.attempt import judge_attempt
+from aggregator.correlate.attempt import Judgement, judge_attempt
 from aggregator.correlate.clocks import ClockModel, estimate, loosen_bounds
 from aggregator.correlate.consequences import collateral
 from aggregator.correlate.evidence import NS, JobEvidence, number
@@ -29,36 +29,59 @@ from parsers.records import Role, Signal
 _RESTARTS = frozenset({"te.restart"})
 
 
+@dataclass(frozen=True, slots=True)
+class JudgedAttempt:
+    """One attempt, by its number, and the signals that it was judged by."""
+
+    index: int
+    judgement: Judgement
+    signals: Sequence[Signal]
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The verdict on a job, and what it was made of."""
+
+    verdict: Verdict
+    evidence: JobEvidence
+    table: Identity
+    clocks: ClockModel
+    attempts: tuple[JudgedAttempt, ...]
+
+
 def judge(evidence: JobEvidence, naming: Naming = SHIPPED) -> Verdict:
     """The verdict on a job."""
-    return judge_and_tell(evidence, naming)[0]
+    return judge_job(evidence, naming).verdict
 
 
-def judge_and_tell(evidence: JobEvidence, naming: Naming = SHIPPED) -> tuple[Verdict, Identity]:
-    """The verdict on a job, and the table of who is who that it was made with."""
+def judge_job(evidence: JobEvidence, naming: Naming = SHIPPED) -> Judged:
+    """The verdict on a job, with the table of who is who, the clocks and the ranks' stories."""
     signals = join_sections(evidence.signals())
     table = build_identity(evidence, signals)
     find_broken_link_ends(signals)
     loosen_bounds(signals, table)
     signals = drop_echoes(signals)
-    attempts = _split_attempts(evidence, signals)
     clocks = estimate(signals, table)
-    judged = [(index, judge_attempt(evidence, part, table, clocks)) for index, part in attempts]
+    attempts = tuple(
+        JudgedAttempt(index, judge_attempt(evidence, part, table, clocks), part)
+        for index, part in _split_attempts(evidence, signals)
+    )
     rows = []
-    for (index, judgement), (_, part) in zip(judged, attempts, strict=True):
+    for item in attempts:
+        judgement = item.judgement
         listed = collateral(evidence, judgement.stories, judgement.failure)
         failure = judgement.failure
         if failure is not None:
-            scene = Scene(failure, judgement, part, listed, table.world_size, len(judged))
+            scene = Scene(failure, judgement, item.signals, listed, table.world_size, len(attempts))
             failure = replace(failure, diagnosis=naming.diagnosis(scene))
-        rows.append(Attempt(index=index, outcome=judgement.outcome, first_failure=failure, collateral=listed))
+        rows.append(Attempt(index=item.index, outcome=judgement.outcome, first_failure=failure, collateral=listed))
     last = rows[-1]
     verdict = Verdict(
         job=_job(evidence, signals, table, last.first_failure), outcome=last.outcome, first_failure=last.first_failure,
         collateral=last.collateral, attempts=tuple(rows), clocks=_clocks(clocks, table), coverage=_coverage(evidence),
         warnings=tuple(_warnings(evidence, signals, table)),
     )  # fmt: skip
-    return verdict, table
+    return Judged(verdict, evidence, table, clocks, attempts)
 
 
 def _split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[int, list[Signal]]]:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from aggregator.correlate.evidence import MAX_WORLD, NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.identity import Identity, stream_rank
-from parsers.records import Role, Signal, StampQuality
+from parsers.records import Role, Signal, Stamp, StampQuality
 
 FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
 _SIGABRT = 6
@@ -35,6 +35,7 @@ class Story:
     phases: list[Signal] = field(default_factory=list)
     exits: list[Exit] = field(default_factory=list)
     recovered: list[Signal] = field(default_factory=list)
+    first_ns: int | None = None
     last_ns: int | None = None
     last_text: str = ""
     last_place: tuple[int, int] | None = None
@@ -128,13 +129,18 @@ def _last_seen(evidence: JobEvidence, stories: dict[int, Story], table: Identity
             continue
         story = stories[rank]
         story.lines += activity.lines
-        stamp = activity.last_stamp
-        ns = stamp.ns if stamp is not None and not stamp.boot else None
-        if ns is not None and (story.last_ns is None or ns > story.last_ns):
-            story.last_ns = ns
+        first, last = _wall(activity.first_stamp), _wall(activity.last_stamp)
+        if first is not None and (story.first_ns is None or first < story.first_ns):
+            story.first_ns = first
+        if last is not None and (story.last_ns is None or last > story.last_ns):
+            story.last_ns = last
         if activity.last is not None and (story.last_place is None or source.stream != "stdout"):
             story.last_text = activity.last_body
             story.last_place = (source.index, activity.last.line)
+
+
+def _wall(stamp: Stamp | None) -> int | None:
+    return stamp.ns if stamp is not None and not stamp.boot else None
 
 
 def _forgive(story: Story) -> None:

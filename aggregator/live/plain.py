@@ -6,6 +6,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, TextIO
 
 from aggregator import safe
+from aggregator.case import Case
 from aggregator.live.view import LiveEvent, LiveState, LiveView
 from aggregator.reports.words import counted
 
@@ -63,7 +64,7 @@ class PlainLines:
         elif view.state in _OVER and view.now - self._told_at >= SETTLED_S * _NS and told != self._reported:
             self._reported = told
             if self._report is not None and view.verdict is not None:
-                self._report.render(view.verdict, self._out)
+                self._report.render(Case(view.verdict), self._out)
                 self._out.flush()
 
     def _events(self, view: LiveView) -> Iterator[str]:

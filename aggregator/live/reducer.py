@@ -12,7 +12,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from aggregator.correlate.identity import Identity, stream_rank
-from aggregator.correlate.judge import judge_and_tell
+from aggregator.correlate.judge import judge_job
 from aggregator.pipeline import RECORDS, Record, combine, read_record
 from aggregator.utf16 import UTF16_NOTE, Utf8Decoder
 from parsers.lexicon import default_lexicon
@@ -173,8 +173,9 @@ class Reducer:
 
     def verdict(self, *, exact: bool = False, anew: Container[int] | None = None) -> Verdict:
         """The verdict on what was read up to now; for `exact` and `anew` see `evidence`."""
-        verdict, self._who = judge_and_tell(self.evidence(exact=exact, anew=anew))
-        return verdict
+        judged = judge_job(self.evidence(exact=exact, anew=anew))
+        self._who = judged.table
+        return judged.verdict
 
     def _context(self, source: Source) -> StampContext:
         return StampContext(self._reference_ns or source.reference_ns)

@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
 from aggregator import safe
+from aggregator.case import Case
 from aggregator.errors import UsageError
 from aggregator.notify import FailureMessage, NotifyError
 from aggregator.reports import ReportOptions
@@ -123,7 +124,7 @@ class CommandNotifier:
 
 def _report(message: FailureMessage) -> bytes:
     out = io.StringIO()
-    JsonReporter(ReportOptions(redact=message.redact)).render(message.verdict, out)
+    JsonReporter(ReportOptions(redact=message.redact)).render(Case(message.verdict), out)
     return out.getvalue().encode()
 
 

@@ -1,6 +1,6 @@
 """Reports: one module an output, one line in the registry.
 
-A reporter turns a `Verdict` into text. It masks secrets unless told not to, and never prints foreign text but through
+A reporter turns a `Case` into text. It masks secrets unless told not to, and never prints foreign text but through
 `aggregator.safe`.
 """
 
@@ -11,7 +11,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Protocol, TextIO
 
 if TYPE_CHECKING:
-    from aggregator.verdict import Verdict
+    from aggregator.case import Case
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Reporter(Protocol):
 
     def __init__(self, options: ReportOptions) -> None: ...
 
-    def render(self, verdict: Verdict, out: TextIO) -> None:
+    def render(self, case: Case, out: TextIO) -> None:
         """Write the whole report, ending with a newline."""
         ...
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TextIO
 from aggregator.verdict import to_json
 
 if TYPE_CHECKING:
+    from aggregator.case import Case
     from aggregator.reports import ReportOptions
-    from aggregator.verdict import Verdict
 
 
 class JsonReporter:
@@ -21,8 +21,8 @@ class JsonReporter:
     def __init__(self, options: ReportOptions) -> None:
         self._options = options
 
-    def render(self, verdict: Verdict, out: TextIO) -> None:
+    def render(self, case: Case, out: TextIO) -> None:
         """Write the object. Non-ASCII is escaped unless `out` is UTF-8."""
         is_utf8 = (out.encoding or "utf-8").lower().replace("-", "") == "utf8"
-        document = to_json(verdict, redact=self._options.redact)
+        document = to_json(case.verdict, redact=self._options.redact)
         out.write(json.dumps(document, indent=2, ensure_ascii=not is_utf8, allow_nan=False) + "\n")

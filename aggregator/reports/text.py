@@ -18,6 +18,7 @@ from aggregator.verdict import Outcome, Status
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from aggregator.case import Case
     from aggregator.reports import ReportOptions
     from aggregator.verdict import Collateral, Diagnosis, Evidence, Failure, Verdict
 
@@ -66,10 +67,10 @@ class TextReporter:
     def __init__(self, options: ReportOptions) -> None:
         self._options = options
 
-    def render(self, verdict: Verdict, out: TextIO) -> None:
+    def render(self, case: Case, out: TextIO) -> None:
         """Write the report; colours only if the options say so."""
         encoding = out.encoding or "utf-8"
-        lines = [Line(_fit(line.text.rstrip(), encoding), line.style) for line in self.lines(verdict)]
+        lines = [Line(_fit(line.text.rstrip(), encoding), line.style) for line in self.lines(case.verdict)]
         if not self._options.color:
             out.writelines(line.text + "\n" for line in lines)
             return

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from aggregator import limits, safe
+from aggregator.case import Case
 from aggregator.catalogue.entries import default_catalogue
 from aggregator.correlate.judge import judge
 from aggregator.discover import Discovery, discover
@@ -139,7 +140,7 @@ def _report(task: Task, ask: Callable[[], NodeLogs]) -> dict[str, Json]:
     paths = log_paths(job, task.config.log_roots)
     verdict = _verdict(task, paths, ask)
     out = io.StringIO()
-    TextReporter(ReportOptions()).render(verdict, out)
+    TextReporter(ReportOptions()).render(Case(verdict), out)
     result: dict[str, Json] = {"verdict": to_json(verdict), "text": out.getvalue()}
     if task.config.in_job_folder and not ended_well(job, verdict, task.lost):
         place = _output_folder(job, paths)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from aggregator import verdict as v
+from aggregator.case import Case
 from aggregator.reports import ReportOptions, reporter, reporter_names, words
 from parsers.lineformats import KINDS, PHASES
 
@@ -25,7 +26,7 @@ class Latin(io.StringIO):
 
 def rendered(verdict, out=None, name="text", **options):
     out = out or Utf8()
-    reporter(name, ReportOptions(**options)).render(verdict, out)
+    reporter(name, ReportOptions(**options)).render(Case(verdict), out)
     return out.getvalue()
 
 

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from aggregator.case import Case
 from aggregator.errors import UsageError
 from aggregator.notify import NotifyError
 from aggregator.notify.command import OUTPUT_LIMIT, CommandNotifier
@@ -30,7 +31,7 @@ def test_it_gets_the_verdict_as_json_prints_it(tmp_path, message, redact):
     shell('cat > "$1"', tmp_path / "got").send(told)
     got = (tmp_path / "got").read_text(encoding="utf-8")
     printed = io.StringIO()
-    reporter("json", ReportOptions(redact=redact)).render(told.verdict, printed)
+    reporter("json", ReportOptions(redact=redact)).render(Case(told.verdict), printed)
     assert got == printed.getvalue()
     assert json.loads(got)["first_failure"]["ranks"] == [3]
     assert (TOKEN in got) is not redact
