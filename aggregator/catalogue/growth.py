@@ -83,4 +83,4 @@ def _rise(figures: Sequence[float]) -> float | None:
     excused = _EXCUSED if len(figures) == _LAST else 0
     if falls > excused or whole <= 0 or max(steps) > _ONE_JUMP * whole or figures[0] <= 0:
         return 0.0
-    return 100 * whole / figures[0]
+    return round(100 * whole / figures[0], 1)

@@ -164,9 +164,8 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
     decision = Decision(Status.AMBIGUOUS, named or first, lost, basis=Basis.OPEN_ORDER)
     if not named:
         decision.status = Status.UNDETERMINED
-    decision.reasons.append(
-        f"{len(first)} ranks failed by themselves ({', '.join(sorted(kinds))}) and no clock or launcher orders them"
-    )
+    told = "ranks failed by themselves" if len(named) == len(first) else "faults were told, not each with its rank"
+    decision.reasons.append(f"{len(first)} {told} ({', '.join(sorted(kinds))}) and no clock or launcher orders them")
     reported = _reported_first(named, exits, clocks)
     if reported is not None:
         return Decision(

@@ -47,10 +47,33 @@ def attribute_homeless(
         if signal.rank is None:
             exception = signal.exception.root_type if signal.exception is not None else ""
             clusters.setdefault((signal.kind or "", exception, signal.host or ""), []).append(signal)
-    for signals in clusters.values():
+    words = _words_of_exceptions(clusters, evidence)
+    for key, signals in clusters.items():
         lead = _cluster_lead(signals, stories, exits, evidence, table, homeless)
         leads.append(lead)
+        lead.support.extend(words.get(key, ())[:8])
     return _merge_same_rank(leads)
+
+
+def _words_of_exceptions(
+    clusters: dict[tuple[str, str, str], list[Signal]], evidence: JobEvidence
+) -> dict[tuple[str, str, str], list[Signal]]:
+    """Takes out what only tells of another cluster's exception: a kernel's lines, and what its process printed before.
+
+    Assertions of GPU kernels are such words, once for each thread; so is what the driver records of the fault.
+    """
+    words: dict[tuple[str, str, str], list[Signal]] = {}
+    for bare in [key for key in clusters if not key[1]]:
+        raised = [key for key in clusters if key[1] and (key[0], key[2]) == (bare[0], bare[2])]
+        if len(raised) == 1 and _tell_of_one(clusters[bare], clusters[raised[0]], evidence):
+            words[raised[0]] = clusters.pop(bare)
+    return words
+
+
+def _tell_of_one(bare: Sequence[Signal], raised: Sequence[Signal], evidence: JobEvidence) -> bool:
+    if all(evidence.source(signal).kind is SourceKind.KERNEL for signal in bare):
+        return len({signal.fields.get("bus_id") for signal in bare}) <= _distinct(raised)
+    return {written_in(signal) for signal in bare} <= {written_in(signal) for signal in raised}
 
 
 def _witnessed(homeless: Sequence[Signal], stories: Mapping[int, Story]) -> int | None:
@@ -132,8 +155,10 @@ def _whose(
         story for story in stories.values()
         if any(s.kind == signals[0].kind for s in story.roots) and (host is None or same_host(story.host or host, host))
     ]  # fmt: skip
-    if count <= len(tellers):
-        return _Whose()  # a second thread of theirs, or a copy without a tag
+    files = {written_in(signal) for story in tellers for signal in story.roots}
+    printed_there = all(signal.exception is None and written_in(signal) in files for signal in signals)
+    if count <= len(tellers) or printed_there:
+        return _Whose()  # a second thread of theirs, a copy without a tag, or what was printed before the exception
     ended = _by_its_end(signals, count, stories, exits, host)
     named = _witnessed(homeless, stories)
     on_host = host is None or same_host(table.host_of_rank.get(named if named is not None else -1, host), host)

@@ -109,6 +109,12 @@ def bounds(signal: Signal) -> tuple[int | None, int | None]:
     return None, signal.until_ns
 
 
+def _may_be_one(first: Signal, later: Signal) -> bool:
+    """Whether two faults of one rank lie so close together that they are of one failure, as far as their times tell."""
+    end, begin = bounds(first)[1], bounds(later)[0]
+    return end is None or begin is None or begin - end <= _SAME_FAILURE_NS
+
+
 def fault_leads(stories: Mapping[int, Story]) -> list[Lead]:
     """One lead a rank that has a fault of its own."""
     leads = []
@@ -117,15 +123,14 @@ def fault_leads(stories: Mapping[int, Story]) -> list[Lead]:
             continue
         ordered = sorted(story.roots, key=lambda s: (s.ns is None, s.ns or 0, s.source, s.offset))
         first = ordered[0]
-        near = [
-            s for s in ordered
-            if s.ns is None or first.ns is None or s.ns - first.ns <= _SAME_FAILURE_NS
-        ]  # fmt: skip
+        near = [s for s in ordered if _may_be_one(first, s)]
         signal = most_specific(near)
         lead = Lead(
             (story.rank,), signal.kind or "unknown", Tier.FAULT, signal, support=[s for s in near if s is not signal]
         )
         lead.lo, lead.hi = bounds(first if first.ns is not None else signal)
+        if lead.hi is None:  # nothing stamped follows its first fault: the others tell when it was over
+            lead.hi = min((hi for s in near if (hi := bounds(s)[1]) is not None), default=None)
         lead.hosts = (story.host,) if story.host else ((signal.host,) if signal.host else ())
         leads.append(lead)
     return leads
