@@ -15,6 +15,7 @@ import typer
 
 from aggregator import __version__, cli
 from aggregator import verdict as v
+from aggregator.case import Case
 from aggregator.errors import InputError
 from parsers.records import Skipped
 
@@ -43,11 +44,11 @@ class Pipeline(types.ModuleType):
         self.answer = made()
         self.paths = None
 
-    def postmortem(self, paths, *, naming):
+    def investigate(self, paths, *, naming):
         self.paths = list(paths)
         if isinstance(self.answer, BaseException):
             raise self.answer
-        return self.answer
+        return Case(self.answer)
 
 
 @pytest.fixture
@@ -220,9 +221,9 @@ def test_quiet_and_verbose_set_what_is_said_on_stderr_masked_and_harmless(pipeli
         log.warning("w password=hunter22 \x1b[2J")
         log.info("i")
         log.debug("d")
-        return made()
+        return Case(made())
 
-    pipeline.postmortem = log_much
+    pipeline.investigate = log_much
     assert cli.run(["postmortem", "runs/1", *flags]) == 0
     err = capsys.readouterr().err
     assert "".join(line.split(": ")[1][0] for line in err.splitlines()) == heard
