@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from types import FrameType
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,3 +67,23 @@ def end_of(fd: int, limit: int, piece: int) -> Iterator[bytes]:
             in_line = not newline
         if data:
             yield data
+
+
+@contextlib.contextmanager
+def processor_time(seconds: float) -> Iterator[None]:
+    """Let what the block does take no longer than this; for the main thread only, and not within itself.
+
+    Raises:
+        TimeoutError: it took longer.
+    """
+
+    def stop(_signal: int, _frame: FrameType | None) -> None:
+        raise TimeoutError
+
+    handler = signal.signal(signal.SIGVTALRM, stop)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, handler)

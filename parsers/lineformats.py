@@ -8,13 +8,13 @@ subset that Python's `re` and RE2 share, so that whole columns can be matched in
 from __future__ import annotations
 
 import re
-import tomllib
 from dataclasses import dataclass, field
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from parsers.records import Role
+from parsers.tomlfile import TomlError, read_toml
 
 FORMATS_DIR = Path(__file__).parent / "formats"
 
@@ -91,7 +91,12 @@ Not after a parenthesis (`RuntimeError('…')`), nor where a record's own field 
 
 
 class FormatError(Exception):
-    """A format file is wrong: says which file, which item and what to change."""
+    """A format file is wrong: says which file, which item and what to change. `line` is in the file, if it is known."""
+
+    def __init__(self, what: str, path: Path | None = None, line: int | None = None) -> None:
+        super().__init__(what)
+        self.path = path
+        self.line = line
 
 
 @dataclass(frozen=True)
@@ -183,22 +188,42 @@ _MESSAGE = {
 }  # fmt: skip
 
 
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    "fields": dict, "tags": dict, "sample": list, "prefix": list, "message": list, "keywords": list, "unless": list,
+    "no_match": list, "versions": (str, list), "ends_only": bool, "priority": int,
+}  # fmt: skip
+"""Of the keys whose values are not texts."""
+_LISTS_OF_TEXTS = {"keywords", "unless", "no_match"}
+
+
 def _samples(where: str, raw: list[dict[str, Any]]) -> tuple[Sample, ...]:
     samples = []
     for item in raw:
-        unknown = set(item) - {"line", "fields", "rest"}
-        if unknown or "line" not in item:
-            raise FormatError(f"{where}: a sample needs `line` and may have `fields` and `rest`, got {sorted(item)}")
+        if not isinstance(item, dict) or set(item) - {"line", "fields", "rest"} or "line" not in item:
+            raise FormatError(f"{where}: a sample needs `line` and may have `fields` and `rest`")
+        _check_types(f"{where}: sample", item)
         fields = {key: str(value) for key, value in item.get("fields", {}).items()}
         samples.append(Sample(item["line"], fields, item.get("rest")))
     return tuple(samples)
 
 
-def _check_keys(where: str, item: dict[str, Any], known: set[str], needed: set[str]) -> None:
+def _check_types(where: str, item: dict[str, Any]) -> None:
+    for key, value in item.items():
+        kind = _TYPES.get(key, str)
+        all_texts = key not in _LISTS_OF_TEXTS or (isinstance(value, list) and all(isinstance(t, str) for t in value))
+        if not isinstance(value, kind) or not all_texts:
+            raise FormatError(f"{where}: `{key}` has a value of the wrong type")
+
+
+def _check_keys(where: str, item: object, known: set[str], needed: set[str]) -> dict[str, Any]:
+    if not isinstance(item, dict):
+        raise FormatError(f"{where}: a table is wanted")
     if unknown := set(item) - known:
         raise FormatError(f"{where}: unknown key {min(unknown)!r}; known are {', '.join(sorted(known))}")
     if missing := needed - set(item):
         raise FormatError(f"{where}: `{min(missing)}` is missing")
+    _check_types(where, item)
+    return item
 
 
 def _one_of(where: str, key: str, value: str | None, known: frozenset[str]) -> str | None:
@@ -207,8 +232,8 @@ def _one_of(where: str, key: str, value: str | None, known: frozenset[str]) -> s
     return value
 
 
-def _prefix(where: str, item: dict[str, Any]) -> Prefix:
-    _check_keys(where, item, _PREFIX, {"id", "pattern"})
+def _prefix(where: str, told: object) -> Prefix:
+    item = _check_keys(where, told, _PREFIX, {"id", "pattern"})
     where = f"{where} [{item['id']}]"
     return Prefix(
         id=item["id"],
@@ -221,8 +246,8 @@ def _prefix(where: str, item: dict[str, Any]) -> Prefix:
     )
 
 
-def _message(where: str, item: dict[str, Any]) -> Message:
-    _check_keys(where, item, _MESSAGE, {"id", "role", "pattern", "keywords"})
+def _message(where: str, told: object) -> Message:
+    item = _check_keys(where, told, _MESSAGE, {"id", "role", "pattern", "keywords"})
     where = f"{where} [{item['id']}]"
     try:
         role = Role(item["role"])
@@ -249,12 +274,12 @@ def load_format(path: Path) -> Format:
     """Read one format file.
 
     Raises:
-        FormatError: it is not TOML, or a key, role, kind, phase or layer is unknown or missing.
+        FormatError: it cannot be read, is not TOML, or a key, role, kind, phase or layer is unknown or missing.
     """
     try:
-        raw = tomllib.loads(path.read_text(encoding="utf-8"))
-    except tomllib.TOMLDecodeError as error:
-        raise FormatError(f"{path.name}: {error}") from None
+        raw = read_toml(path)
+    except TomlError as error:
+        raise FormatError(f"{path.name}: {error.what}", path, error.line) from None
     _check_keys(path.name, raw, _TOP, {"id", "title", "url"})
     return Format(
         id=raw["id"],
@@ -290,21 +315,27 @@ def check_format(fmt: Format) -> list[str]:
     message is in each of its samples (the literal scan would otherwise never show it the line), no `no_match` line
     is matched.
     """
-    problems = []
-    for prefix in fmt.prefixes:
-        if prefix.regex.groups != len(prefix.regex.groupindex):
-            problems.append(f"{prefix.origin}: a group has no name: write `(?:`")
-        if not prefix.samples:
-            problems.append(f"{prefix.origin}: no sample")
-        problems.extend(_check_prefix_sample(prefix, sample) for sample in prefix.samples)
-    for message in fmt.messages:
-        if not message.samples:
-            problems.append(f"{message.origin}: no sample")
-        problems.extend(_check_message_sample(message, sample) for sample in message.samples)
+    items: list[Prefix | Message] = [*fmt.prefixes, *fmt.messages]
+    return [problem for item in items for problem in check_item(item)]
+
+
+def check_item(item: Prefix | Message) -> list[str]:
+    """What is wrong with one item of a format, as `check_format` tells it."""
+    try:
+        patterns = [item.regex, *(item.unless_regexes if isinstance(item, Message) else ())]
+    except (re.error, RecursionError, OverflowError) as error:
+        return [f"{item.origin}: a pattern does not compile: {error}"]
+    problems = [] if item.samples else [f"{item.origin}: no sample"]
+    if isinstance(item, Prefix):
+        if patterns[0].groups != len(patterns[0].groupindex):
+            problems.append(f"{item.origin}: a group has no name: write `(?:`")
+        problems.extend(_check_prefix_sample(item, sample) for sample in item.samples)
+    else:
+        problems.extend(_check_message_sample(item, sample) for sample in item.samples)
         problems.extend(
-            f"{message.origin}: matches what it must not: {line!r}"
-            for line in message.no_match
-            if message.match(line) is not None
+            f"{item.origin}: matches what it must not: {line!r}"
+            for line in item.no_match
+            if item.match(line) is not None
         )
     return [problem for problem in problems if problem]
 
@@ -313,8 +344,8 @@ def _check_prefix_sample(prefix: Prefix, sample: Sample) -> str:
     found = prefix.regex.match(sample.line)
     if found is None:
         return f"{prefix.origin}: does not match its sample {sample.line!r}"
-    if prefix.starts and sample.line[0] not in prefix.starts:
-        return f"{prefix.origin}: `starts` lacks {sample.line[0]!r}, with which its sample begins"
+    if prefix.starts and sample.line[:1] not in prefix.starts:
+        return f"{prefix.origin}: `starts` lacks {sample.line[:1]!r}, with which its sample begins"
     got = {name: text for name, text in found.groupdict().items() if text is not None}
     if wrong := {key: got.get(key) for key, value in sample.fields.items() if got.get(key) != value}:
         return f"{prefix.origin}: {sample.line!r} gives {wrong}, its sample says otherwise"

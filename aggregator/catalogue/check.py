@@ -7,15 +7,23 @@ sibling `is`, the entry that wins there; and the job, as `log` (one file `train.
 from __future__ import annotations
 
 import tempfile
-import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from types import NoneType
 
-from aggregator.catalogue.entries import ENTRIES_DIR, Catalogue, CatalogueError
+from aggregator.catalogue.entries import (
+    ENTRIES_DIR,
+    FAMILIES,
+    Catalogue,
+    CatalogueError,
+    place_of_item,
+    read,
+)
 from aggregator.catalogue.naming import Naming
 from aggregator.pipeline import postmortem
 
+_HELP = "docs/entries.md tells what a sample may hold"
 WHATS = ("positive", "sibling", "quoted")
 
 
@@ -37,21 +45,38 @@ def samples(folder: Path = ENTRIES_DIR) -> Iterator[Sample]:
         CatalogueError: a file cannot be read, or a sample is wrong.
     """
     for path in sorted((folder / "samples").glob("*.toml")):
-        try:
-            items = tomllib.loads(path.read_text(encoding="utf-8")).get("sample", [])
-        except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-            raise CatalogueError(f"{path}: {error}") from None
-        for number, item in enumerate(items, 1):
-            where = f"{path.name}: sample {number} ({item.get('entry')}, {item.get('what')})"
-            files = item.get("files", {"train.log": item["log"]} if "log" in item else {})
-            if item.get("what") not in WHATS or not files or (item["what"] == "sibling") != ("is" in item):
-                raise CatalogueError(f"{where}: wants entry, what, log or files, and for a sibling `is`")
-            expected = {"positive": item["entry"], "sibling": item.get("is"), "quoted": None}[item["what"]]
-            yield Sample(item["entry"], item["what"], expected, files, where)
+        items = read(path).get("sample", [])
+        if not isinstance(items, list):
+            raise CatalogueError(f"{path.name}: no [[sample]] in it", where=str(path), help=_HELP)
+        for number, item in enumerate(items):
+            sample = _sample(item, path, number)
+            if sample is None:
+                what = f"{path.name}: sample {number + 1}: wants entry, what, log or files, and for a sibling `is`"
+                raise CatalogueError(what, where=place_of_item(path, "sample", number, len(items)), help=_HELP)
+            yield sample
+
+
+def _sample(item: object, path: Path, number: int) -> Sample | None:
+    """A sample as its file tells it; None if something of it is missing or of the wrong kind."""
+    if not isinstance(item, dict):
+        return None
+    entry, what, sibling = item.get("entry"), item.get("what"), item.get("is")
+    files = item.get("files", {"train.log": item["log"]} if "log" in item else {})
+    if (
+        not isinstance(entry, str)
+        or what not in WHATS
+        or not isinstance(sibling, str if what == "sibling" else NoneType)
+    ):
+        return None
+    if not isinstance(files, dict) or not files or not all(isinstance(text, str) for text in files.values()):
+        return None
+    expected = {"positive": entry, "sibling": sibling, "quoted": None}[what]
+    return Sample(entry, what, expected, files, f"{path.name}: sample {number + 1} ({entry[:80]}, {what})")
 
 
 def problems(catalogue: Catalogue, folder: Path = ENTRIES_DIR) -> Iterator[str]:
     """What is wrong with the entries of a folder, in words; nothing if all is well."""
+    yield from _misplaced(catalogue, folder)
     entries = {entry.id: entry for entry in catalogue.all()}
     seen: set[tuple[str, str]] = set()
     for sample in samples(folder):
@@ -64,7 +89,7 @@ def problems(catalogue: Catalogue, folder: Path = ENTRIES_DIR) -> Iterator[str]:
             yield f"{sample.where}: {named or 'nothing'} is named, not {sample.expected}"
         elif sample.expected is None and named == sample.entry:
             yield f"{sample.where}: it is named although it is only quoted"
-    for entry in catalogue.of_folder(folder):
+    for entry in {entry.id: entry for _, entry in catalogue.of_folder(folder)}.values():
         for what in WHATS:
             if (entry.id, what) not in seen:
                 yield f"{entry.id}: has no {what} sample"
@@ -73,15 +98,36 @@ def problems(catalogue: Catalogue, folder: Path = ENTRIES_DIR) -> Iterator[str]:
                 yield f"{entry.id}: related entry {related.entry} does not exist"
 
 
+def _misplaced(catalogue: Catalogue, folder: Path) -> Iterator[str]:
+    """Entries that would not be found: of two with one id only the last is."""
+    first: dict[str, str] = {}
+    for path, entry in catalogue.of_folder(folder):
+        if entry.id in first:
+            yield f"{path.name}: {entry.id}: the id is already used in {first[entry.id]}"
+        first.setdefault(entry.id, path.name)
+    read_from = {path.name for path, _ in catalogue.of_folder(folder)}
+    for path in sorted(folder.glob("*.toml")):
+        if path.name not in {FAMILIES, *read_from}:
+            yield f"{path.name}: is never read: {FAMILIES} does not name it"
+
+
 def named_for(sample: Sample, catalogue: Catalogue) -> str | None:
-    """The entry that the verdict on a sample names."""
+    """The entry that the verdict on a sample names.
+
+    Raises:
+        CatalogueError: its files cannot be written.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         for file, text in sample.files.items():
             path = folder / file
-            if not path.resolve().is_relative_to(folder.resolve()):
-                raise CatalogueError(f"{sample.where}: {file} leads out of the job's folder")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text.lstrip("\n"), encoding="utf-8")
+            try:
+                if not path.resolve().is_relative_to(folder.resolve()):
+                    raise CatalogueError(f"{sample.where}: {file[:80]!r} leads out of the job's folder", help=_HELP)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_text(text.lstrip("\n"), encoding="utf-8")
+            except (OSError, ValueError) as error:  # a name that no file can have
+                why = getattr(error, "strerror", None) or error
+                raise CatalogueError(f"{sample.where}: {file[:80]!r} cannot be written: {why}", help=_HELP) from None
         failure = postmortem([name], naming=Naming(catalogue)).first_failure
     return failure.diagnosis.entry if failure is not None and failure.diagnosis is not None else None

@@ -11,6 +11,7 @@ import typer
 
 from aggregator import safe
 from aggregator.errors import EXIT_CODES, InputError
+from aggregator.named import require_file, require_folder
 from aggregator.reports import ReportOptions, reporter
 from aggregator.reports.destination import standard_output, text_width, use_color
 
@@ -101,7 +102,7 @@ def catalogue_facts() -> None:
 
 
 def explain(
-    entry: Annotated[str, typer.Argument(metavar="ENTRY", help="Id of an entry, as verdicts name it.")],
+    entry: Annotated[str, typer.Argument(metavar="ENTRY", help="Id of an entry, as verdicts name it, or its title.")],
     folders: CatalogueFolders = None,
 ) -> None:
     """Say all that is known of one failure: cause, mechanism, fix, how to confirm and verify it.
@@ -113,16 +114,10 @@ def explain(
       denpex-agg explain my-entry --catalogue site-entries/
     """
     from aggregator.catalogue.entries import Catalogue  # noqa: PLC0415 - so that the program starts fast
+    from aggregator.catalogue.lookup import entry_of  # noqa: PLC0415
     from aggregator.catalogue.page import page  # noqa: PLC0415
 
-    entries = {known.id: known for known in Catalogue(_checked(folders)).all()}
-    if entry not in entries:
-        import difflib  # noqa: PLC0415
-
-        near = difflib.get_close_matches(entry, entries, n=3)
-        help_text = f"perhaps {' or '.join(near)}" if near else "`denpex-agg catalogue list` names them all"
-        raise InputError(f"no entry {entry!r}", help=help_text)
-    _write([page(entries[entry]).rstrip("\n")])
+    _write([page(entry_of(entry, Catalogue(_checked(folders)).all())).rstrip("\n")])
 
 
 def diagnose(
@@ -142,9 +137,8 @@ def diagnose(
     """
     from aggregator.pipeline import investigate  # noqa: PLC0415 - brings the whole parser in
 
-    if file != "-" and not Path(file).is_file():
-        what = "a folder: `postmortem` reads those" if Path(file).is_dir() else "no such file"
-        raise InputError(what, where=file)
+    if file != "-":
+        require_file(Path(file), "`denpex-agg postmortem` reads folders")
     case = investigate([file], naming=naming_from(folders, sources))
     options = ReportOptions(redact=redact, color=use_color("auto", sys.stdout), width=text_width(sys.stdout))
     with standard_output() as out:
@@ -164,8 +158,7 @@ def naming_from(folders: list[Path] | None, sources: list[Path] | None) -> Namin
 
 def _checked(folders: list[Path] | None) -> list[Path]:
     for folder in folders or []:
-        if not folder.is_dir():
-            raise InputError("no such folder", where=str(folder))
+        require_folder(folder)
     return folders or []
 
 

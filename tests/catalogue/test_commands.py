@@ -1,6 +1,7 @@
 """`diagnose`, `explain` and `catalogue`, as a user runs them."""
 
 import json
+import os
 import subprocess
 import sys
 
@@ -80,14 +81,46 @@ def test_an_entry_that_is_misspelled_is_guessed():
     assert "perhaps eval-oom-missing-no-grad" in done.stderr
 
 
+@pytest.mark.parametrize(
+    "asked",
+    ["EVAL-OOM-Missing-No-Grad", "Evaluation loop OOM due to missing torch.no_grad", "eval oom missing no grad"],
+)
+def test_an_entry_is_found_in_other_cases_and_by_its_title(asked):
+    assert run("explain", asked).stdout == run("explain", "eval-oom-missing-no-grad").stdout
+
+
+@pytest.mark.parametrize(
+    ("asked", "told"),
+    [
+        ("eval-oom", "perhaps eval-oom-"),
+        ("missing no_grad", "eval-oom-missing-no-grad"),
+        ("torch.no_grad", "eval-oom-missing-no-grad"),
+        ("qqqq", "`denpex-agg catalogue list` names them all"),
+        ("", "`denpex-agg catalogue list` names them all"),
+        ("a" * 5000, "`denpex-agg catalogue list` names them all"),
+    ],
+)
+def test_a_part_of_an_id_or_of_a_title_is_answered_with_what_may_be_meant(asked, told):
+    done = run("explain", asked)
+    assert done.returncode == 3
+    assert told in done.stderr
+
+
 def test_the_list_has_every_entry_and_the_facts_are_told():
     assert "oom-fragmentation" in run("catalogue", "list").stdout
     assert "ranks_on_gpu0" in run("catalogue", "facts").stdout
 
 
 def test_what_cannot_be_read_is_told_without_a_traceback(tmp_path):
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
     for words, says in (
-        (("diagnose", tmp_path), "a folder: `postmortem` reads those"),
+        (("diagnose", tmp_path), "`denpex-agg postmortem` reads folders"),
+        (("diagnose", "/dev/zero"), "not a regular file but a device"),
+        (("diagnose", tmp_path / ("n" * 300)), "File name too long"),
+        (("diagnose", "-", "--source", fifo), "not a folder but a FIFO"),
+        (("catalogue", "check", fifo), "not a folder but a FIFO"),
+        (("formats", "check", "/dev/zero"), "not a folder but a device"),
         (("diagnose", tmp_path / "none.log"), "no such file"),
         (("diagnose", "-", "--source", tmp_path / "none"), "no such folder"),
         (("catalogue", "check", tmp_path / "none"), "no such folder"),
