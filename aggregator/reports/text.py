@@ -7,12 +7,12 @@ and never replaces one. Where the output is not UTF-8, only ASCII is written.
 from __future__ import annotations
 
 import textwrap
-from collections import defaultdict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, TextIO
 
 from aggregator import safe
 from aggregator.reports import words
+from aggregator.reports.summary import Summary
 from aggregator.verdict import Outcome, Status
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from aggregator.case import Case
     from aggregator.reports import ReportOptions
-    from aggregator.verdict import Collateral, Diagnosis, Evidence, Failure, Verdict
+    from aggregator.verdict import Diagnosis, Evidence, Failure, Verdict
 
 LINE_LIMIT = 480
 """Characters of one log line that are shown."""
@@ -29,7 +29,6 @@ MATCHED_SHOWN = 4
 MAX_BLOCK_LINES = 6
 MAX_GROUPS = 8
 MAX_NOTES = 10
-CLOCK_WORTH_TELLING_S = 0.5
 
 _OUTCOME_STYLES = {
     Outcome.COMPLETED: "bold green",
@@ -38,14 +37,6 @@ _OUTCOME_STYLES = {
     Outcome.UNKNOWN: "bold yellow",
     Outcome.FAILED: "bold red",
     Outcome.HUNG: "bold red",
-}
-_NO_FAILURE = {
-    Outcome.COMPLETED: "No rank failed.",
-    Outcome.RUNNING: "No rank has failed: the job was still at work where the logs end.",
-    Outcome.CANCELLED: "No rank failed: the job was stopped from outside.",
-    Outcome.UNKNOWN: "The logs show neither a failure nor the end of the job.",
-    Outcome.FAILED: "The job failed, but no line tells of a first failure.",
-    Outcome.HUNG: "The job hung, but no line tells which rank stopped first.",
 }
 _ASCII = str.maketrans({"…": "...", "±": "+/-"})
 
@@ -85,15 +76,19 @@ class TextReporter:
     def lines(self, verdict: Verdict) -> Iterator[Line]:
         """The report line by line, without trailing newlines."""
         failure = verdict.first_failure
-        yield from self._outcome(verdict)
+        summary = Summary(verdict, redact=self._options.redact)
+        yield from self._wrapped(summary.outcome(), style=_OUTCOME_STYLES[verdict.outcome])
+        yield Line(f"  {safe.show(verdict.job.path)}: {summary.read()}", "dim")
+        for attempt in summary.attempts():
+            yield from self._wrapped(attempt, "  ", "    ")
         yield Line()
         if failure is None:
-            earlier = " Earlier attempts did, see above." if any(a.first_failure for a in verdict.attempts) else ""
-            yield from self._wrapped(_NO_FAILURE[verdict.outcome] + earlier, style="bold")
+            yield from self._wrapped(summary.headline(), style="bold")
         else:
-            yield from self._headline(failure)
-            yield from self._proof(verdict, failure)
-        yield from self._missing(verdict)
+            yield from self._headline(summary, failure)
+            yield from self._proof(summary, failure)
+        yield from self._section("Not readable or missing", summary.missing())
+        yield from self._section("Clocks corrected", summary.clocks())
         if failure is not None:
             if failure.diagnosis is not None:
                 yield from self._diagnosis(failure.diagnosis)
@@ -101,67 +96,39 @@ class TextReporter:
             basis = f"; it rests on {failure.basis}" if failure.basis else ""
             yield from self._wrapped(f"Confidence: {words.confidence_words(failure.confidence)}{basis}", style="bold")
 
-    def _proof(self, verdict: Verdict, failure: Failure) -> Iterator[Line]:
+    def _headline(self, summary: Summary, failure: Failure) -> Iterator[Line]:
+        yield from self._wrapped(summary.headline(), "", "  ", style="bold red")
+        cited = " ".join(item.text for item in failure.evidence)
+        if failure.message and failure.message not in cited:
+            yield from self._quoted(failure.message, "  ")
+        if failure.location:
+            exception = f"{summary.safe(failure.exception)} " if failure.exception else ""
+            yield Line(f"  {exception}at {summary.safe(failure.location)}")
+
+    def _proof(self, summary: Summary, failure: Failure) -> Iterator[Line]:
         is_settled = failure.status is Status.IDENTIFIED
+        candidates = summary.candidates()
         if not is_settled:
-            yield from self._candidates("Candidates", failure)
+            yield from self._section("Candidates", candidates, "candidate", MAX_GROUPS)
         if failure.evidence:
             yield from _heading("Evidence")
             for item in failure.evidence[:MAX_EVIDENCE]:
                 yield from self._evidence(item)
             yield from _more(len(failure.evidence) - MAX_EVIDENCE, "piece")
-        yield from self._section("Why we think so" if is_settled else "What is known", failure.reasons)
-        if verdict.collateral:
-            yield from self._collateral(verdict.collateral, failure)
+        yield from self._section(
+            "Why we think so" if is_settled else "What is known", map(summary.safe, failure.reasons)
+        )
+        followed = summary.consequences()
+        if followed:
+            yield from _heading("Only a consequence")
+            for text, _ in followed[:MAX_GROUPS]:
+                yield from self._bullet(text)
+            yield from _more(sum(number for _, number in followed[MAX_GROUPS:]), "rank")
         if is_settled:
-            yield from self._candidates("Also considered", failure)
-        yield from self._section("What would settle it" if not is_settled else "To be surer", failure.would_settle)
-
-    def _outcome(self, verdict: Verdict) -> Iterator[Line]:
-        job = verdict.job
-        facts = [f"job {self._safe(job.id)}"] if job.id else []
-        size = job.world_size if job.world_size is not None else len(job.ranks_seen)
-        if size:
-            facts.append(
-                words.counted(size, "rank") + (f" on {words.counted(len(job.hosts), 'host')}" if job.hosts else "")
-            )
-        if period := words.period(job.started, job.ended, job.time_resolution_ns):
-            facts.append(period)
-        text = ": ".join(part for part in (verdict.outcome.upper(), ", ".join(facts)) if part)
-        yield from self._wrapped(text, style=_OUTCOME_STYLES[verdict.outcome])
-        coverage = verdict.coverage
-        read = f"{words.counted(coverage.lines, 'line')} of {words.counted(coverage.files, 'file')} read"
-        yield Line(f"  {safe.show(job.path)}: {read}", "dim")
-        if len(verdict.attempts) > 1:
-            for attempt in verdict.attempts:
-                first = attempt.first_failure
-                what = f": {_who(first)}, {words.kind_words(first.kind)}" if first else ""
-                yield from self._wrapped(f"attempt {attempt.index}: {attempt.outcome}{what}", "  ", "    ")
-
-    def _headline(self, failure: Failure) -> Iterator[Line]:
-        place = [*map(self._safe, failure.hosts[:4])]
-        if len(failure.hosts) > len(place):
-            place.append(f"{len(failure.hosts) - len(place)} more hosts")
-        if failure.gpu is not None:
-            place.append(f"GPU {self._safe(failure.gpu)}")
-        text = f"First failure: {_who(failure)}" + (f" ({', '.join(place)})" if place else "")
-        if moment := words.moment(failure.time, failure.time_resolution_ns):
-            text += f" at {moment}"
-            if failure.time_uncertainty_s:
-                text += f" ±{words.span_words(failure.time_uncertainty_s)}"
-        what = words.kind_words(failure.kind)
-        if failure.phase in words.PHASES:
-            what += f" {words.PHASES[failure.phase]}"
-        if failure.step is not None:
-            what += f", step {failure.step}"
-        yield from self._wrapped(f"{text}: {what}", "", "  ", style="bold red")
-        cited = " ".join(item.text for item in failure.evidence)
-        if failure.message and failure.message not in cited:
-            yield from self._quoted(failure.message, "  ")
-        if failure.location:
-            yield Line(
-                f"  {self._safe(failure.exception) + ' ' if failure.exception else ''}at {self._safe(failure.location)}"
-            )
+            yield from self._section("Also considered", candidates, "candidate", MAX_GROUPS)
+        yield from self._section(
+            "What would settle it" if not is_settled else "To be surer", map(summary.safe, failure.would_settle)
+        )
 
     def _evidence(self, item: Evidence) -> Iterator[Line]:
         yield Line(f"  {safe.show(item.file)}:{item.line}", "cyan")
@@ -171,61 +138,6 @@ class TextReporter:
         facts += [moment] if (moment := words.moment(item.time, item.time_resolution_ns)) else []
         origin = f" ({', '.join(facts)})" if facts else ""
         yield from self._wrapped(self._safe(item.why) + origin, "    ", "    ", style="dim")
-
-    def _collateral(self, collateral: Iterable[Collateral], failure: Failure) -> Iterator[Line]:
-        groups: defaultdict[tuple[str, str], list[Collateral]] = defaultdict(list)
-        for item in collateral:
-            groups[item.kind, words.without_lateness(item.because)].append(item)
-        yield from _heading("Only a consequence")
-        for (kind, because), items in list(groups.items())[:MAX_GROUPS]:
-            when = words.lateness((item.time for item in items), failure.time)
-            text = f"{self._sufferers(items)}: {words.kind_words(kind)}{' ' + when if when else ''}"
-            yield from self._bullet(f"{text}: {self._safe(because)}" if because else text)
-        rest = [item for items in list(groups.values())[MAX_GROUPS:] for item in items]
-        yield from _more(len(rest), "rank")
-
-    def _sufferers(self, items: list[Collateral]) -> str:
-        ranks = {item.rank for item in items if item.rank is not None}
-        hosts = sorted({item.host for item in items if item.rank is None and item.host})
-        parts = [words.ranks_words(ranks)] if ranks else []
-        parts += [f"{'host' if len(hosts) == 1 else 'hosts'} {', '.join(map(self._safe, hosts))}"] if hosts else []
-        unknown = sum(item.rank is None and not item.host for item in items)
-        parts += [words.counted(unknown, "process", "processes") + " of unknown rank"] if unknown else []
-        return " and ".join(parts)
-
-    def _candidates(self, title: str, failure: Failure) -> Iterator[Line]:
-        groups: defaultdict[tuple[str, str], list[int | None]] = defaultdict(list)
-        for item in failure.candidates:
-            groups[item.kind, item.why_not].append(item.rank)
-        if not groups:
-            return
-        yield from _heading(title)
-        for (kind, why_not), ranks in list(groups.items())[:MAX_GROUPS]:
-            known = [rank for rank in ranks if rank is not None]
-            who = words.ranks_words(known) if known else "a process of unknown rank"
-            yield from self._bullet(f"{who}, {words.kind_words(kind)}: {self._safe(why_not)}")
-        yield from _more(len(groups) - MAX_GROUPS, "candidate")
-
-    def _missing(self, verdict: Verdict) -> Iterator[Line]:
-        notes = []
-        if verdict.job.ranks_missing:
-            notes.append(f"no log of {words.ranks_words(verdict.job.ranks_missing)}")
-        skipped: defaultdict[str, list[str]] = defaultdict(list)
-        for item in verdict.coverage.files_skipped:
-            skipped[item.reason].append(item.file)
-        for reason, files in skipped.items():
-            more = f" and {len(files) - 3:,} more" if len(files) > 3 else ""  # noqa: PLR2004 - three names make the point
-            notes.append(f"{', '.join(map(safe.show, files[:3]))}{more}: {self._safe(reason)}")
-        notes.extend(map(self._safe, verdict.warnings))
-        yield from self._section("Not readable or missing", notes, is_safe=True)
-        clocks = [
-            f"{self._safe(clock.host or 'unnamed host')}: {clock.offset_s:+.1f} s"
-            + (f" ±{words.span_words(clock.uncertainty_s)}" if clock.uncertainty_s is not None else "")
-            + f" ({self._safe(clock.method)})"
-            for clock in verdict.clocks
-            if abs(clock.offset_s) >= CLOCK_WORTH_TELLING_S
-        ]
-        yield from self._section("Clocks corrected", clocks, is_safe=True)
 
     def _diagnosis(self, diagnosis: Diagnosis) -> Iterator[Line]:
         yield from _heading("Try next")
@@ -251,14 +163,14 @@ class TextReporter:
         if text:
             yield from self._wrapped(f"{label + ':':9}{self._safe(' '.join(text.split()))}", "  ", " " * 11)
 
-    def _section(self, title: str, items: Iterable[str], *, is_safe: bool = False) -> Iterator[Line]:
+    def _section(self, title: str, items: Iterable[str], noun: str = "note", most: int = MAX_NOTES) -> Iterator[Line]:
         listed = list(items)
         if not listed:
             return
         yield from _heading(title)
-        for item in listed[:MAX_NOTES]:
-            yield from self._bullet(item if is_safe else self._safe(item))
-        yield from _more(len(listed) - MAX_NOTES, "note")
+        for item in listed[:most]:
+            yield from self._bullet(item)
+        yield from _more(len(listed) - most, noun)
 
     def _bullet(self, text: str) -> Iterator[Line]:
         return self._wrapped(text, "  - ", "    ")
@@ -298,16 +210,6 @@ def _heading(title: str) -> Iterator[Line]:
 def _more(number: int, noun: str) -> Iterator[Line]:
     if number > 0:
         yield Line(f"  … and {words.counted(number, f'more {noun}')}: see --format json", "dim")
-
-
-def _who(failure: Failure) -> str:
-    if failure.status is Status.UNDETERMINED:
-        return "rank not told by these logs"
-    if not failure.ranks:
-        return "the job as a whole"
-    if failure.status is Status.AMBIGUOUS:
-        return f"one of {words.ranks_words(failure.ranks)}, which one the logs do not settle"
-    return words.ranks_words(failure.ranks)
 
 
 def _fit(text: str, encoding: str) -> str:
