@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from aggregator.correlate.group_states import is_one_sided
 from parsers.records import Role, Signal, StampQuality
 
 if TYPE_CHECKING:
@@ -74,7 +75,10 @@ def waiting_facts(
     heard = sum(1 for rank, story in stories.items() if rank and (story.progress or story.phases))
     late = failed or ({*stories} - {signal.rank for signal in waits} if waits else set())
     return {
-        "waiting": [*_who(waits, failure, ops, outside, heard, world_size or len(stories)), *_how(waits, failure, ops)],
+        "waiting": [
+            *_who(waits, failure, ops, outside, heard, world_size or len(stories)),
+            *_how(waits, failure, ops, _groups(waits, signals)),
+        ],
         "waited_op": sorted(ops),
         "waited_seq": [min(seqs)] if (seqs := [n for s in waits if (n := _number(s, "seq")) is not None]) else [],
         "waiting_frames": dict.fromkeys(f"{frame.file}:{frame.function}" for frame in told),
@@ -109,20 +113,37 @@ def _out_of_step(waits: Sequence[Signal]) -> set[int]:
     return {rank for rank in outside if rank is not None} if 2 * len(outside) < len(calls) else set()
 
 
-def _how(waits: Sequence[Signal], failure: Failure, ops: set[str]) -> list[str]:
+def _groups(waits: Sequence[Signal], signals: Sequence[Signal]) -> list[str]:
+    """The kind of process group of each wait, as far as it is told: groups of one kind share a description.
+
+    Where no line names groups, collectives that all members must enter and that lie more than one apart are not of one
+    group: who waits in the later one has had the answer of all in those between.
+    """
+    named = [(s, s.fields.get("pg_desc") or s.fields.get("pg", "")) for s in signals]
+    told = {(signal.rank, signal.fields.get("seq")): group for signal, group in named if group}
+    groups = [told.get((signal.rank, signal.fields.get("seq")), "") for signal in waits]
+    if not any(groups):
+        numbers = [_number(signal, "seq") if not is_one_sided(_operation(signal) or "") else None for signal in waits]
+        least = min((number for number in numbers if number is not None), default=0)
+        groups = ["" if n is None else "of the least number" if n <= least + 1 else "of others" for n in numbers]
+    return groups
+
+
+def _how(waits: Sequence[Signal], failure: Failure, ops: set[str], groups: Sequence[str]) -> list[str]:
     found = []
     by_number: dict[tuple[str, str], set[str]] = defaultdict(set)
-    for signal in waits:
+    for signal, group in zip(waits, groups, strict=True):
         numbered = "seq" in signal.fields
         if (op := _operation(signal)) is not None and (numbered or not failure.ranks):
-            by_number[signal.fields.get("pg", "0"), signal.fields.get("seq", "")].add(op)
+            by_number[group, signal.fields.get("seq", "")].add(op)
     if failure.kind == _MISMATCH or any(len(some) > 1 for some in by_number.values()):
         found.append("apart")
         found += ["shapes"] if failure.kind == _MISMATCH and len(ops) == 1 else []
     elif len(ops) == 1 and len({signal.rank for signal in waits}) > 1:
         found.append("same")
-    groups = {signal.fields["pg"] for signal in waits if "pg" in signal.fields}
-    return [*found, "groups"] if len(groups) > 1 or failure.kind == "deadlock" else found
+    calls = {(_operation(signal), signal.fields.get("seq")) for signal in waits}
+    apart = len({*groups} - {""}) > 1 and len(calls) > 1  # one call in all of them is one step of one program
+    return [*found, "groups"] if apart or failure.kind == "deadlock" else found
 
 
 def _operation(signal: Signal) -> str | None:

@@ -36,6 +36,8 @@ __all__ = ["Cause", "CollectiveState", "HangFinding", "Pending", "analyse_dumps"
 DEFAULT_GROUPS = frozenset({"", "0", "default_pg"})
 _ABORTED = 0.9
 """An operation that "completed" after this part of its time-out was aborted: the abort ends the kernel as well."""
+_CIRCLE = 0.6
+"""Strength of a circle: each of its groups tells who lags there, and that it waits in the next."""
 _PAIR = re.compile(r":?(send|recv) (\d{1,9})(?:->|<-)(\d{1,9})")
 
 
@@ -181,7 +183,7 @@ def _circles(findings: Sequence[HangFinding], leads: Sequence[Mapping[int, Seque
             f"{names(ranks)} wait for each other in a circle through group {', '.join(groups)}: "
             "operations were issued in different orders"
         )
-        circles.append(HangFinding("unknown", groups[0], None, (), tuple(ranks), None, reason, 0.45))
+        circles.append(HangFinding("circle", groups[0], None, (), tuple(ranks), None, reason, _CIRCLE))
     return circles
 
 

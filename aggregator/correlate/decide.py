@@ -269,6 +269,8 @@ def hang_decision(leads: list[Lead]) -> Decision:
         (lead, lead.reasons[0] if lead.reasons else "weaker evidence") for lead in leads if lead.ranks != best.ranks
     ]
     best.dumped = any(lead.dumped for lead in agree)
+    if not best.ranks:  # a circle: whoever waits, waits for one that waits
+        return Decision(Status.UNDETERMINED, [best], lost, basis=Basis.ONLY_WAITING)
     for other in agree[1:]:
         best.reasons.extend(reason for reason in other.reasons if reason not in best.reasons)
     if rivals:

@@ -15,13 +15,12 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
-Cause = Literal["laggard", "mismatch", "ahead", "not_started", "all_entered", "silent", "unknown"]
+Cause = Literal["laggard", "mismatch", "ahead", "not_started", "all_entered", "silent", "circle", "unknown"]
 
 _PAIR_SIZE = 2
 """In a group of two, one against one decides nothing."""
 # Their input sizes are equal over the members. Scatter, gather and all-to-all may differ by right.
 _SAME_SIZE = re.compile(r"allreduce|broadcast|reduce|allgather|reducescatter")
-# One member can finish these before the others have entered.
 _ONE_SIDED = re.compile(r"broadcast|reduce$|scatter|gather")
 _P2P = re.compile(r"send|recv\w*|coalesced|unknown|batch\w*")
 
@@ -112,6 +111,11 @@ def operation(name: str) -> str:
 def flat(name: str) -> str:
     """An operation's name as comparable over sources: `nccl:_all_gather_base` and `_ALLGATHER_BASE`."""
     return operation(name).replace("_", "")
+
+
+def is_one_sided(name: str) -> bool:
+    """Whether a member can finish an operation before the others have entered it."""
+    return _ONE_SIDED.match(flat(name)) is not None
 
 
 def _print(pending: Pending) -> tuple[str, ...]:
@@ -235,8 +239,9 @@ class GroupStates:
         idle = sorted(rank for rank in behind if rank not in earlier and self.reach[rank] < first)
         if idle:
             return self._behind(first, self.pending[earlier[0]].op, sorted(self.pending), idle)
-        one_sided = any(_ONE_SIDED.match(flat(self.pending[rank].op)) for rank in earlier)
-        if not one_sided and behind == earlier and len(at) > len(earlier):
+        one_sided = any(is_one_sided(self.pending[rank].op) for rank in earlier)
+        # Two further on, all have entered the one between: who waits there is in another group that no line names.
+        if not one_sided and behind == earlier and len(at) > len(earlier) and stuck - first == 1:
             reason = (
                 f"{verb(earlier, 'is', 'are')} still in collective {first} of {self.where}, "
                 f"which the {len(at)} members that wait in {stuck} have finished"

@@ -76,6 +76,8 @@ def _aborts(stories: Mapping[int, Story]) -> bool:
 
 
 def _from_finding(finding: HangFinding, signals: Sequence[Signal], waited: set[int], heard: set[int]) -> Suspect | None:
+    if finding.cause == "circle":
+        return Suspect((), "deadlock", finding.reason, finding.strength)
     suspects = tuple(rank for rank in finding.suspects if rank not in waited)
     if not suspects:
         return None
