@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from aggregator.catalogue.entries import Catalogue, Condition, Entry
@@ -83,7 +83,7 @@ def diagnose(
         return None
     rest = [*refuted, *matches[1:]]
     nearest = next((match for match in rest if match in refuted or match.excluded is None), rest[0] if rest else None)
-    return _told(matches[0], nearest, facts, told)
+    return _told(matches[0], nearest, facts, told, sources.unread if sources is not None else {})
 
 
 def _seen(match: Match, frames: Sequence[Frame], sources: Sources) -> Told | None:
@@ -92,8 +92,9 @@ def _seen(match: Match, frames: Sequence[Frame], sources: Sources) -> Told | Non
     return look(match.entry.source_check, frames, sources)
 
 
-def _told(best: Match, nearest: Match | None, facts: Facts, told: Told | None) -> Diagnosis:
+def _told(best: Match, nearest: Match | None, facts: Facts, told: Told | None, unread: Mapping[str, str]) -> Diagnosis:
     entry = best.entry
+    unread_first = [f"the source by hand: {path} was not read: {why}" for path, why in unread.items()][:1]
     stack = next((str(name) for name in facts.get("stack") if name in entry.code), None)
     return Diagnosis(
         entry=entry.id, title=entry.title, root_cause=entry.cause, fix=entry.fix, verify=entry.verify,
@@ -101,7 +102,7 @@ def _told(best: Match, nearest: Match | None, facts: Facts, told: Told | None) -
         status="confirmed" if told is not None else "supported",
         matched=(*best.matched, f"{told.place}: {told.what}") if told is not None else best.matched,
         against=best.against,
-        check_next=(*entry.confirm[:_CHECKS], *(f"{r.entry}: {r.why}" for r in entry.related)),
+        check_next=(*unread_first, *entry.confirm[:_CHECKS], *(f"{r.entry}: {r.why}" for r in entry.related)),
         references=entry.references, node=entry.node, stack=stack, code=entry.code[stack] if stack else None,
         nearest=nearest.entry.id if nearest is not None else None,
         why_not_nearest=_why_not(nearest) if nearest is not None else None,

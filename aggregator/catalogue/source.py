@@ -20,6 +20,11 @@ from aggregator.opening import open_regular
 from parsers.records import Frame
 
 MAX_SOURCE = 2 << 20
+"""Bytes of one file."""
+MAX_TOKENS = 500_000
+"""Words and signs of all files of a traceback: a tree takes time and memory by them, most of 3 s and 400 MB."""
+_MAX_FRAMES = 200
+_TOKEN = re.compile(rb"\w++|[^\w\s]")
 _RANK = re.compile(r"rank|is_(?:main|master|local_main|global_zero|rank_zero)|main_process|master", re.IGNORECASE)
 _SWITCHES = ("no_grad", "inference_mode", "set_grad_enabled")
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef | ast.Module
@@ -65,11 +70,17 @@ class Sources:
         self._folders = folders
         self._here = here
         self._trees: dict[str, ast.Module | None] = {}
+        self._tokens = 0
+        self.unread: dict[str, str] = {}
+        """Files that are there and were not read, and why."""
 
     def calls(self, frames: Sequence[Frame]) -> list[_Call] | None:
         """The user's own frames in their source, outermost first; None unless every one is found there as it ran."""
         found = []
-        for frame in user_frames(frames):
+        own = user_frames(frames)
+        if len(own) > _MAX_FRAMES:
+            return None
+        for frame in own:
             tree = self._tree(frame.file)
             call = _find(frame, tree) if tree is not None else None
             if call is None:
@@ -79,8 +90,30 @@ class Sources:
 
     def _tree(self, file: str) -> ast.Module | None:
         if file not in self._trees:
-            self._trees[file] = next((tree for path in self._places(file) if (tree := _read(path)) is not None), None)
+            trees = (self._read(path) for path in self._places(file))
+            self._trees[file] = next((tree for tree in trees if tree is not None), None)
         return self._trees[file]
+
+    def _read(self, path: Path) -> ast.Module | None:
+        try:
+            descriptor = open_regular(path)
+        except (OSError, ValueError):
+            return None
+        try:
+            with os.fdopen(descriptor, "rb") as file:
+                data = file.read(MAX_SOURCE + 1)
+            if len(data) > MAX_SOURCE:
+                self.unread[str(path)] = f"larger than {MAX_SOURCE >> 20} MiB"
+                return None
+            tokens = sum(1 for _ in _TOKEN.finditer(data))
+            if self._tokens + tokens > MAX_TOKENS:
+                self.unread[str(path)] = f"the files of the traceback have more than {MAX_TOKENS:,} words and signs"
+                return None
+            self._tokens += tokens
+            return ast.parse(data)
+        except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            self.unread[str(path)] = f"cannot be parsed ({type(error).__name__})"
+            return None
 
     def _places(self, file: str) -> Iterator[Path]:
         if not file.endswith(".py") or "\0" in file:
@@ -91,19 +124,6 @@ class Sources:
                 yield folder.joinpath(*parts[first:])
         if self._here and file.startswith("/"):
             yield Path(file)
-
-
-def _read(path: Path) -> ast.Module | None:
-    try:
-        descriptor = open_regular(path)
-    except (OSError, ValueError):
-        return None
-    try:
-        with os.fdopen(descriptor, "rb") as file:
-            data = file.read(MAX_SOURCE + 1)
-        return ast.parse(data) if len(data) <= MAX_SOURCE else None
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
 
 
 def _find(frame: Frame, tree: ast.Module) -> _Call | None:
@@ -146,7 +166,7 @@ def grad_mode(calls: Sequence[_Call]) -> Told | None:
             switched = None if on else Told(Finding.REFUTED, call.place(node), "autograd is turned off here")
     if switched is not None:
         return switched
-    if any(_may_switch(call) for call in calls):
+    if _may_switch(calls):
         return None
     evaluating = next((call for call in calls if names_evaluation(call.frame.function)), calls[-1])
     return Told(
@@ -172,13 +192,16 @@ def _switches(call: _Call) -> Iterator[tuple[ast.AST, bool]]:
                 yield statement, on
 
 
-def _may_switch(call: _Call) -> bool:
-    """Whether anything in the function may switch autograd in a way that is not read here: by a variable, a stack."""
+def _may_switch(calls: Sequence[_Call]) -> bool:
+    """Whether anything in the functions may switch autograd in a way that is not read here: by a variable, a stack."""
+    functions = {id(call.function): call.function for call in calls}  # one may call itself a hundred times
     return any(
         isinstance(node, ast.Name | ast.Attribute) and _name(node).endswith(_SWITCHES)
-        for node in ast.walk(call.function)
+        for function in functions.values()
+        for node in ast.walk(function)
     ) or any(
         isinstance(item.context_expr, ast.Name | ast.Attribute | ast.IfExp)
+        for call in calls
         for statement in call.around
         if isinstance(statement, ast.With | ast.AsyncWith)
         for item in statement.items
@@ -216,10 +239,14 @@ def _name(node: ast.expr) -> str:
 
 def graph_kept(calls: Sequence[_Call]) -> Told | None:
     """Are losses or outputs kept with their graphs, in a loop of a function on the stack?"""
+    seen = set[ast.stmt]()
     for call in calls:
         loop = next((node for node in call.around if isinstance(node, ast.For | ast.While | ast.AsyncFor)), None)
-        made = _assigned(loop) if loop is not None else Counter[str]()
-        for node in ast.walk(loop) if loop is not None else ():
+        if loop is None or loop in seen:
+            continue
+        seen.add(loop)
+        made = _assigned(loop)
+        for node in ast.walk(loop):
             target, kept = _kept(node)
             # What the step itself makes does not outlive it; a name that is made anew may be a number by then.
             if kept is not None and _is_tensor(kept) and target not in made and made[_name(kept)] <= 1:
@@ -254,10 +281,12 @@ def _is_tensor(node: ast.expr) -> bool:
 
 def rank_condition(calls: Sequence[_Call]) -> Told | None:
     """Is a collective, or what calls one, under a condition on the rank?"""
+    seen = set[ast.stmt]()
     for call in calls:
         for statement in call.around:
-            if isinstance(statement, ast.If) and _RANK.search(ast.unparse(statement.test)):
+            if isinstance(statement, ast.If) and statement not in seen and _RANK.search(ast.unparse(statement.test)):
                 return Told(Finding.CONFIRMED, call.place(statement), "called under a condition on the rank")
+            seen.add(statement)
     return None
 
 

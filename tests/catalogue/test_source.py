@@ -4,7 +4,10 @@ import textwrap
 
 import pytest
 
+from aggregator.catalogue.naming import naming_of
 from aggregator.catalogue.source import Finding, Sources, look
+from aggregator.limits import processor_time
+from aggregator.pipeline import postmortem
 from parsers.records import Frame
 
 
@@ -176,6 +179,39 @@ def test_a_file_that_is_missing_a_link_or_no_file_decides_nothing(tmp_path):
     folder.mkdir()
     for path in (tmp_path / "missing.py", link, folder, tmp_path / "a\0b.py"):
         assert look("grad-mode", [Frame(str(path), 2, "evaluate")], Sources()) is None
+
+
+def test_very_much_source_is_read_within_a_budget_and_the_rest_is_told(tmp_path):
+    source = "def evaluate(model):\n    return model(1)\n" + "a=1\n" * 100_000
+    frames = []
+    for number in range(60):
+        path = tmp_path / f"part{number}.py"
+        path.write_text(source)
+        frames.append(Frame(str(path), 2, "evaluate"))
+    sources = Sources()
+    with processor_time(15):
+        assert look("grad-mode", frames, sources) is None
+    (told,) = sources.unread.items()
+    assert told[0] == str(tmp_path / "part1.py")
+    assert "500,000 words and signs" in told[1]
+
+
+def test_a_file_that_was_not_read_is_to_be_looked_at_by_hand(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("def evaluate(model):\n    return model(1)\n" + "#" * (3 << 20))
+    log = tmp_path / "train.log"
+    log.write_text(f"""\
+Running evaluation
+Traceback (most recent call last):
+  File "{path}", line 2, in evaluate
+    return model(1)
+torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 1 has a total capacity of 79.15 GiB of \
+which 1.20 GiB is free. Including non-PyTorch memory, this process has 77.90 GiB memory in use. Of the allocated \
+memory 76.00 GiB is allocated by PyTorch, and 900.00 MiB is reserved by PyTorch but unallocated.
+""")
+    diagnosis = postmortem([str(log)], naming=naming_of()).first_failure.diagnosis
+    assert diagnosis.status == "supported"
+    assert diagnosis.check_next[0] == f"the source by hand: {path} was not read: larger than 2 MiB"
 
 
 def test_the_source_may_be_elsewhere(tmp_path):
