@@ -46,6 +46,8 @@ _BOX_LINE = re.compile(r"^(?:\s*$|\s{2,}\S|-{20,}$|\[\d+\]:\s*$|Failures:|Root C
 _MAX_FOREIGN = 400
 _MAX_FOREIGN_AFTER = 64
 _MAX_LINES = 3000
+_MAX_OPEN = 32
+"""Blocks of one stream that are open at once: each line is offered to all of them."""
 
 
 class BlockKind(StrEnum):
@@ -147,7 +149,9 @@ class BlockAssembler:
             started = self._start(key, origin, place)
             if started is not None:
                 started.mark = self._mark(key)
-                self._open.setdefault(key, []).append(started)
+                blocks = self._open.setdefault(key, [])
+                ended += blocks[: len(blocks) + 1 - _MAX_OPEN] if len(blocks) >= _MAX_OPEN else []
+                blocks.append(started)
                 taken = True
         for other, blocks in self._open.items():
             if other != key:

@@ -139,6 +139,13 @@ def test_a_traceback_without_an_end_does_not_grow_for_ever():
     assert max(len(block.lines) for block in blocks) < 5_000
 
 
+def test_heads_that_follow_one_another_do_not_stay_open_together():
+    assembler = BlockAssembler()
+    ended = [block for line in range(300) for block in assembler.feed(None, Origin(PLAIN[0]), Place(line, line))[1]]
+    assert [block.place.line for block in ended] == list(range(300 - 32))  # the oldest first, one for each new one
+    assert [block.place.line for block in assembler.finish()] == list(range(300 - 32, 300))
+
+
 def test_no_block_is_given_back_twice():
     for length in range(2_990, 3_010):
         frames = ['  File "t.py", line 1, in f'] * length
