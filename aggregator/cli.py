@@ -77,6 +77,14 @@ class ReportFormat(StrEnum):
     JSON = "json"
 
 
+class EventFormat(StrEnum):
+    """What `export --format` takes."""
+
+    PARQUET = "parquet"
+    NDJSON = "ndjson"
+    OTLP = "otlp"
+
+
 class ColorChoice(StrEnum):
     """What `--color` takes."""
 
@@ -228,7 +236,12 @@ def watch(
 @app.command(epilog=EXIT_CODES)
 def export(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Job folder or log files.")],
-    output: Annotated[Path, typer.Option("-o", "--output", metavar="FILE", help="Parquet file to write.")],
+    output: Annotated[
+        Path, typer.Option("-o", "--output", metavar="FILE", help="File to write; - is stdout (not for Parquet).")
+    ],
+    form: Annotated[
+        EventFormat, typer.Option("-f", "--format", help="Parquet, an event a line, or OpenTelemetry's logs.")
+    ] = EventFormat.PARQUET,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Mask secrets in the lines.")] = True,
     state_dir: Annotated[
@@ -247,13 +260,15 @@ def export(
     Examples:
       denpex-agg export runs/4242 -o events.parquet
       denpex-agg export rank*.log -o events.parquet --force
+      denpex-agg export runs/4242 --format ndjson -o - | jq .body
       denpex-agg export runs/4242 --state-dir ~/watches -o events.parquet
     """
     start_logging(0 if quiet else 1 + verbose)
-    refuse_overwrite(output, force=force)
+    if str(output) != "-":
+        refuse_overwrite(output, force=force)
     from aggregator.export import export_events  # noqa: PLC0415 - brings Polars and PyArrow
 
-    summary = export_events(paths, output, force=force, redact=redact, state_dir=state_dir)
+    summary = export_events(paths, output, force=force, redact=redact, state_dir=state_dir, form=form)
     if not quiet:
         lines = [f"{summary.rows:,} rows of {summary.files:,} files written to {output}"]
         lines += [f"not read: {item.path}: {item.reason}" for item in summary.skipped]

@@ -1,4 +1,4 @@
-"""Writes every line of the job's logs to one Parquet file with `parsers.schema.EVENT_SCHEMA`."""
+"""Writes every line of the job's logs: a Parquet file with `parsers.schema.EVENT_SCHEMA`, or lines of text."""
 
 from __future__ import annotations
 
@@ -13,11 +13,13 @@ import pyarrow.parquet as pq
 
 from aggregator.discover import Discovery, discover
 from aggregator.errors import OutputError
+from aggregator.eventlines import LINE_FORMATS, fit_json
 from aggregator.masking import masked
 from aggregator.opening import ReadNotes, read_chunks
 from aggregator.reference import newest_date
+from aggregator.reports.destination import replacing, standard_output
 from parsers.lexicon import default_lexicon
-from parsers.normalise import OpenChunks, normalise
+from parsers.normalise import Normalisation, OpenChunks, normalise
 from parsers.schema import EVENT_SCHEMA
 from parsers.timestamps import StampContext
 from parsers.triage import LogTriage
@@ -27,6 +29,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from parsers.records import Skipped, Source
+
+PARQUET = "parquet"
 
 _DICTIONARY = [field.name for field in EVENT_SCHEMA if pa.types.is_dictionary(field.type)]
 _DICTIONARY += ["rank", "local_rank", "attempt", "severity"]
@@ -52,41 +56,67 @@ class ExportSummary:
 
 
 def export_events(
-    paths: Sequence[str], output: Path, *, force: bool, redact: bool = True, state_dir: Path | None = None
-) -> ExportSummary:
-    """Write all lines of the logs under `paths` to the Parquet file `output`, secrets masked unless `redact` is false.
+    paths: Sequence[str], output: Path, *, force: bool, redact: bool = True, state_dir: Path | None = None,
+    form: str = PARQUET,
+) -> ExportSummary:  # fmt: skip
+    """Write all lines of the logs under `paths` to the file `output`, secrets masked unless `redact` is false.
 
-    The file appears whole or not at all. With `state_dir` the lines are those that a watch of `paths` stored there.
+    `form` is `parquet`, or one of `eventlines.LINE_FORMATS`, which may also go to standard output (`-`). The file
+    appears whole or not at all. With `state_dir` the lines are those that a watch of `paths` stored there.
 
     Raises:
         InputError: a path does not exist, there is no log, or no watch has stored anything.
         OutputError: `output` exists and `force` is not given, is no regular file, or cannot be written.
     """
-    _check_output(output, force=force)
+    if form == PARQUET:
+        _check_output(output, force=force)
     notes = ReadNotes()
+    target = _Target(output, form, force)
     if state_dir is None:
         found = discover(paths)
         reference = newest_date(found.sources)
-        return _export(found, partial(read_chunks, notes=notes), reference, notes, output, redact=redact)
+        return _export(found, partial(read_chunks, notes=notes), reference, notes, target, redact=redact)
     from aggregator.live.stored import stored_logs  # noqa: PLC0415 - the store is needed for watched jobs only
 
     with stored_logs(paths, state_dir) as stored:
-        return _export(stored.found, stored.read, stored.reference_ns, notes, output, redact=redact)
+        return _export(stored.found, stored.read, stored.reference_ns, notes, target, redact=redact)
+
+
+@dataclass(frozen=True, slots=True)
+class _Target:
+    """Where the rows go, in which form, and whether a file that is there may be replaced."""
+
+    output: Path
+    form: str
+    force: bool
+
+    def write(self, batches: Iterable[pa.RecordBatch], sources: Iterable[Source]) -> None:
+        if self.form == PARQUET:
+            write_events(batches, self.output)
+            return
+        pids = {source.path: source.pid for source in sources if source.pid is not None}
+        is_stdout = str(self.output) == "-"
+        with standard_output() if is_stdout else replacing(self.output, force=self.force) as out:
+            out.writelines(fit_json(line, out.encoding) for line in LINE_FORMATS[self.form](batches, pids))
 
 
 def _export(
-    found: Discovery, open_chunks: OpenChunks, reference: int | None, notes: ReadNotes, output: Path, *, redact: bool
+    found: Discovery, open_chunks: OpenChunks, reference: int | None, notes: ReadNotes, target: _Target, *, redact: bool
 ) -> ExportSummary:
-    logs = found.logs
+    rows = events_of(found.logs, open_chunks, reference)
+    target.write(masked(rows) if redact else rows, found.logs)
+    stats = rows.stats
+    skipped = [*found.skipped, *(note for note in notes.items if note not in found.skipped)]
+    return ExportSummary(stats.files, stats.lines, stats.bytes, stats.rows, tuple(skipped))
+
+
+def events_of(logs: Sequence[Source], open_chunks: OpenChunks, reference: int | None) -> Normalisation:
+    """The rows of all lines of `logs`, with the signatures that triage finds; `reference` tells years (ns)."""
 
     def triage(source: Source) -> LogTriage:
         return LogTriage(source, default_lexicon(), StampContext(reference or source.reference_ns), files=len(logs))
 
-    rows = normalise(logs, open_chunks, triage, reference_ns=reference)
-    write_events(masked(rows) if redact else rows, output)
-    stats = rows.stats
-    skipped = [*found.skipped, *(note for note in notes.items if note not in found.skipped)]
-    return ExportSummary(stats.files, stats.lines, stats.bytes, stats.rows, tuple(skipped))
+    return normalise(logs, open_chunks, triage, reference_ns=reference)
 
 
 def write_events(batches: Iterable[pa.RecordBatch], output: Path) -> None:
@@ -95,7 +125,7 @@ def write_events(batches: Iterable[pa.RecordBatch], output: Path) -> None:
     Raises:
         OutputError: the file cannot be written; nothing is left behind.
     """
-    with _whole_file(output) as path, pa.OSFile(str(path), "wb") as sink:
+    with whole_file(output) as path, pa.OSFile(str(path), "wb") as sink:
         writer = pq.ParquetWriter(
             sink,
             EVENT_SCHEMA,
@@ -120,7 +150,9 @@ def write_events(batches: Iterable[pa.RecordBatch], output: Path) -> None:
 
 def _check_output(output: Path, *, force: bool) -> None:
     if str(output) == "-":
-        raise OutputError("Parquet cannot be written to a pipe", where="-", help="name a file to write")
+        raise OutputError(
+            "Parquet cannot be written to a pipe", where="-", help="name a file to write, or take --format ndjson"
+        )
     if output.exists() and not output.is_file():
         raise OutputError("the output is not a regular file", where=str(output), help="name a file to write")
     if output.exists() and not force:
@@ -130,7 +162,7 @@ def _check_output(output: Path, *, force: bool) -> None:
 
 
 @contextmanager
-def _whole_file(output: Path) -> Iterator[Path]:
+def whole_file(output: Path) -> Iterator[Path]:
     """A new file beside `output` that takes its name if all goes well and disappears if not."""
     partial_file = output.with_name(f".{output.name}.{os.getpid()}.part")
     try:

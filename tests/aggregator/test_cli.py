@@ -235,14 +235,14 @@ def test_export_passes_its_arguments_on_and_sums_up_on_stderr(monkeypatch, tmp_p
     stub = types.ModuleType("aggregator.export")
     asked = []
 
-    def export_events(paths, output, *, force, redact, state_dir):
-        asked.append((list(paths), output.name, force, redact, state_dir))
+    def export_events(paths, output, *, force, redact, state_dir, form):
+        asked.append((list(paths), output.name, force, redact, state_dir, form))
         return types.SimpleNamespace(files=2, rows=1234, skipped=(Skipped("core\x1b", "not text"),))
 
     stub.export_events = export_events
     monkeypatch.setitem(sys.modules, "aggregator.export", stub)
     assert cli.run(["export", "runs/1", "-o", str(tmp_path / "e.parquet"), "--force"]) == 0
-    assert asked == [(["runs/1"], "e.parquet", True, True, None)]
+    assert asked == [(["runs/1"], "e.parquet", True, True, None, "parquet")]
     out, err = capsys.readouterr()
     assert out == ""
     assert err.splitlines()[0].startswith("1,234 rows of 2 files written to ")
