@@ -128,9 +128,7 @@ def test_the_process_of_a_file_is_a_resource(job, tmp_path):
     assert cli.run(["export", str(job), "-o", str(output), "-q"]) == 0
     (line,) = otlp(pq.read_table(output).to_batches(), {"node-1/rank_1.log": 77})
     rows = json_format.Parse(line, LogsData()).resource_logs
-    pids = [
-        {item.key: item.value.int_value for item in row.resource.attributes}.get("process.pid") for row in resources
-    ]
+    pids = [{item.key: item.value.int_value for item in row.resource.attributes}.get("process.pid") for row in rows]
     assert pids == [None, 77]
 
 
