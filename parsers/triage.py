@@ -13,6 +13,7 @@ from copy import copy
 from parsers.blocks import PLAIN_EXCEPTION, block_signals
 from parsers.clip import clip
 from parsers.feeds import count_feeds
+from parsers.handled import role_of
 from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import Message
 from parsers.marks import Mark, newest_marks
@@ -349,8 +350,8 @@ class LogTriage:
         self, message: Message, fields: dict[str, str], origin: Origin, place: Place, text: str, key: StreamKey
     ) -> None:
         signal = Signal(
-            message.id, message.role, self.scan.source.index, place.line, place.offset, clip(text, 4096), message.kind,
-            message.layer, message.phase, fields=fields,
+            message.id, role_of(message.role, origin), self.scan.source.index, place.line, place.offset,
+            clip(text, 4096), message.kind, message.layer, message.phase, fields=fields,
         )  # fmt: skip
         self._place(signal, origin, key)
 

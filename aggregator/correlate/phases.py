@@ -105,7 +105,7 @@ _TEXT = (
         "data_loading",
         re.compile(
             r"\b(?:data ?sets?|data ?loader|batch(?:es)? from|tokeni[sz]\w+|decod\w+|prefetch\w*|download\w*|record)\b"
-            r"|shard|reader\b|read_record|\bread(?:ing)? ",
+            r"|shard|reader\b|read_record|\bread(?:ing)? |\bnext batch\b",
             re.IGNORECASE,
         ),
     ),

@@ -117,3 +117,16 @@ def test_an_end_that_the_agent_told_before_it_restarted_is_not_that_of_the_attem
     verdict = judge(files)
     assert [attempt.outcome for attempt in verdict.attempts] == ["failed", "completed"]
     assert verdict.first_failure is None
+
+
+TIMED_OUT = "botocore.exceptions.ReadTimeoutError: Read timeout on endpoint URL, retrying"
+
+
+@pytest.mark.parametrize(
+    ("level", "verdict"),
+    [("WARNING", ("running", None, (), None)), ("ERROR", identified(0, "network_error"))],
+)
+def test_an_exception_that_is_only_named_in_a_warning_ended_nothing(judge, level, verdict):
+    files = {"rank_0.log": lines(hello(0, 2), steps(0, 1, 5), say(6, 0, TIMED_OUT, level))}
+    files["rank_1.log"] = lines(hello(1, 2), steps(1, 1, 5))
+    assert brief(judge(files)) == verdict
