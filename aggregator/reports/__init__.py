@@ -39,6 +39,12 @@ class Reporter(Protocol):
 _REGISTRY = {
     "text": ("aggregator.reports.text", "TextReporter"),
     "json": ("aggregator.reports.json", "JsonReporter"),
+    "markdown": ("aggregator.reports.markdown", "MarkdownReporter"),
+    "github": ("aggregator.reports.github", "GithubReporter"),
+    "sarif": ("aggregator.reports.sarif", "SarifReporter"),
+    "trace": ("aggregator.reports.trace", "TraceReporter"),
+    "prometheus": ("aggregator.reports.prometheus", "PrometheusReporter"),
+    "problems": ("aggregator.reports.problems", "ProblemsReporter"),
 }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING, TextIO
 
+from aggregator.reports import words
 from aggregator.verdict import to_json
 
 if TYPE_CHECKING:
@@ -23,6 +24,6 @@ class JsonReporter:
 
     def render(self, case: Case, out: TextIO) -> None:
         """Write the object. Non-ASCII is escaped unless `out` is UTF-8."""
-        is_utf8 = (out.encoding or "utf-8").lower().replace("-", "") == "utf8"
         document = to_json(case.verdict, redact=self._options.redact)
-        out.write(json.dumps(document, indent=2, ensure_ascii=not is_utf8, allow_nan=False) + "\n")
+        is_ascii = not words.is_utf8(out.encoding)
+        out.write(json.dumps(document, indent=2, ensure_ascii=is_ascii, allow_nan=False) + "\n")

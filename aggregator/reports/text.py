@@ -38,7 +38,6 @@ _OUTCOME_STYLES = {
     Outcome.FAILED: "bold red",
     Outcome.HUNG: "bold red",
 }
-_ASCII = str.maketrans({"…": "...", "±": "+/-"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +59,7 @@ class TextReporter:
 
     def render(self, case: Case, out: TextIO) -> None:
         """Write the report; colours only if the options say so."""
-        encoding = out.encoding or "utf-8"
-        lines = [Line(_fit(line.text.rstrip(), encoding), line.style) for line in self.lines(case.verdict)]
+        lines = [Line(words.fit(line.text.rstrip(), out.encoding), line.style) for line in self.lines(case.verdict)]
         if not self._options.color:
             out.writelines(line.text + "\n" for line in lines)
             return
@@ -210,10 +208,3 @@ def _heading(title: str) -> Iterator[Line]:
 def _more(number: int, noun: str) -> Iterator[Line]:
     if number > 0:
         yield Line(f"  … and {words.counted(number, f'more {noun}')}: see --format json", "dim")
-
-
-def _fit(text: str, encoding: str) -> str:
-    """The text as `encoding` can carry it: ASCII where that is not UTF-8, with escapes for what ASCII lacks."""
-    if encoding.lower().replace("-", "").replace("_", "") == "utf8":
-        return text
-    return text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")

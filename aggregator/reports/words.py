@@ -1,4 +1,4 @@
-"""The words of the text report: kinds, phases, numbers, moments and ranges as a person would say them."""
+"""The words of the reports: kinds, phases, numbers, moments and ranges as a person would say them."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ PHASES = {
     "shutdown": "at shutdown",
 }
 
+_ASCII = str.maketrans({"…": "...", "±": "+/-"})
 _LATER = re.compile(r",? \d[\d.,]* (?:ms|s|min|h) later$")
 _MINUTES_FROM_S = 7200
 _HOURS_FROM_S = 3 * 86400
@@ -146,3 +147,15 @@ def lateness(times: Iterable[int | None], start: int | None) -> str:
 def without_lateness(reason: str) -> str:
     """A reason without `600 s later` at its end, so that reasons that differ in nothing else are told once."""
     return _LATER.sub("", reason)
+
+
+def fit(text: str, encoding: str | None) -> str:
+    """The text as `encoding` can carry it: ASCII where that is not UTF-8, with escapes for what ASCII lacks."""
+    if is_utf8(encoding):
+        return text
+    return text.translate(_ASCII).encode("ascii", "backslashreplace").decode("ascii")
+
+
+def is_utf8(encoding: str | None) -> bool:
+    """Whether a stream of that encoding carries any text; None is one in memory, which does."""
+    return encoding is None or encoding.lower().replace("-", "").replace("_", "") == "utf8"

@@ -165,15 +165,17 @@ def test_colour_adds_to_the_words_and_changes_none(case):
     assert re.sub(r"\x1b\[[0-9;]*m", "", coloured) == rendered(CASES[case])
 
 
-def hostile(text):
-    line = replace(OOM.evidence[0], text=text, file=f"f{text}", why=text, host=text)
+def hostile(text, path=None):
+    """A verdict that says `text` wherever a job can say anything; files are named `path` if that is given."""
+    path = text if path is None else path
+    line = replace(OOM.evidence[0], text=text, file=f"f{path}", why=text, host=text)
     failure = replace(OOM, evidence=(line,), message=text, exception=text, location=text, hosts=(text,), gpu=text,
                       reasons=(text,), candidates=(v.Candidate(rank=1, kind="unknown", why_not=text),),
                       would_settle=(text,), diagnosis=replace(OOM.diagnosis, title=text, fix=text))  # fmt: skip
     return replace(
-        FAILED, first_failure=failure, warnings=(text,), job=replace(FAILED.job, path=text, id=text),
+        FAILED, first_failure=failure, warnings=(text,), job=replace(FAILED.job, path=path, id=text),
         collateral=(replace(timeout(1), because=text), replace(timeout(None), because=text, host=text)),
-        coverage=replace(FAILED.coverage, files_skipped=(v.SkippedFile(file=text, reason=text),)),
+        coverage=replace(FAILED.coverage, files_skipped=(v.SkippedFile(file=path, reason=text),)),
         clocks=(v.Clock(host=text, offset_s=9.0, uncertainty_s=None, method=text),),
         attempts=(v.Attempt(index=0, outcome=v.Outcome.FAILED, first_failure=failure),) * 2,
     )  # fmt: skip
@@ -203,10 +205,9 @@ def test_a_newline_in_a_log_cannot_begin_a_line_of_ours():
 
 @pytest.mark.parametrize("name", reporter_names())
 def test_secrets_are_masked_in_every_report_unless_asked_for(name):
-    verdict = hostile("PGPASSWORD=tr0ub4dor")
-    paths = re.compile(r"(?m)^.*(?:fPGPASSWORD|PGPASSWORD=tr0ub4dor: |\"path\"|\"file\"| at PGPASSWORD).*$")
-    assert "tr0ub4dor" not in paths.sub("", rendered(verdict, name=name))
-    assert "tr0ub4dor" in paths.sub("", rendered(verdict, name=name, redact=False))
+    verdict = hostile("PGPASSWORD=tr0ub4dor", path="a/path")  # paths are not masked
+    assert "tr0ub4dor" not in rendered(verdict, name=name)
+    assert "tr0ub4dor" in rendered(verdict, name=name, redact=False)
 
 
 @pytest.mark.parametrize("name", reporter_names())
