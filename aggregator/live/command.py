@@ -31,6 +31,10 @@ if TYPE_CHECKING:
 
 _DELIVER_S = 20.0
 """Seconds that messages on their way are waited for at the end."""
+_LAST_READ_S, _HURRY_S = 5.0, 0.5
+"""Seconds for which what is unread is read on at the end: by itself, and after a signal, which is soon followed by a
+harder one.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +91,7 @@ def watch_job(paths: Sequence[str], options: WatchOptions) -> Ending:
             viewers.append(_whatever_happens(show) if options.to_stderr else standard_output()(show))
             stopper.listen()
             run(watch, _each(viewers), options.until, stopper.wanted)
-        verdict = watch.final()
+        verdict = watch.final(_HURRY_S if stopper.signal is not None else _LAST_READ_S)
         if not options.screen:
             viewers[-1](watch.view())
         if textfile is not None:

@@ -6,9 +6,10 @@ One thread does all of it, a step at a time: `Watch.step` never waits, and tells
 
 from __future__ import annotations
 
+import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
@@ -188,24 +189,33 @@ class Watch:
         """Seconds since anything was written, by the files' own times where that was before the watch."""
         return self._clock.monotonic() - self._grown_at
 
-    def final(self) -> Verdict:
-        """The verdict on all that is there, as a post-mortem gives it."""
+    def final(self, patience_s: float = math.inf) -> Verdict:
+        """The verdict on all that is there, as a post-mortem gives it.
+
+        If it is not read within `patience_s`, the verdict is on what was read, and warns of that.
+        """
         self._scan_at = now = self._clock.monotonic()
         self._gather(now)
-        there = {tail.number: tail.size for tail in self._collector.tails}
         # Not what is written meanwhile: somebody may write faster than we read.
-        while any(tail.busy and _read_of(tail) < there.get(tail.number, 0) for tail in self._collector.tails):
+        there = {tail.number: tail.size for tail in self._collector.tails}
+        while (unread := self._unread(there)) and self._clock.monotonic() < now + patience_s:
             self._gather(self._clock.monotonic())
+        warnings = [f"the watch ended before {unread:,} bytes of the logs were read"] if unread else []
         self._arranger.arrange()  # a dump may have grown, and is read anew only when its size is known
         suspicion = self._assessment.suspicion
         self.verdict = self._told(self._reducer.verdict(exact=True))
         if suspicion is not None and self.verdict.outcome is Outcome.RUNNING:
-            warning = f"suspected when the watch ended, by the ranks' progress: {suspicion_words(suspicion)}"
-            self.verdict = replace(self.verdict, warnings=(*self.verdict.warnings, warning))
+            warnings.append(f"suspected when the watch ended, by the ranks' progress: {suspicion_words(suspicion)}")
+        self.verdict = replace(self.verdict, warnings=(*self.verdict.warnings, *warnings))
         self._assess(now)
         if self._dispatcher is not None and self._assessment.state is LiveState.FAILED:
             self._dispatcher.failed(self.verdict, _attempt(self.verdict))
         return self.verdict
+
+    def _unread(self, there: Mapping[int, int]) -> int:
+        """How many bytes of the files are still to be read, up to the given sizes."""
+        busy = [tail for tail in self._collector.tails if tail.busy]
+        return sum(max(there.get(tail.number, 0) - _read_of(tail), 0) for tail in busy)
 
     def view(self) -> LiveView:
         """The newest picture."""

@@ -185,6 +185,19 @@ def test_a_watch_ends_after_its_time(denpex, job):
     assert "RUNNING" in out
 
 
+def test_a_signal_in_the_middle_of_very_much_to_read_is_obeyed_soon(tmp_path, job):
+    for rank in range(4):
+        with (job / f"rank_{rank}.log").open("a", encoding="utf-8") as log:
+            log.write("2026-12-01 10:00:00,000 [rank 0] INFO loading\n" * 2_000_000)
+    with Watching(tmp_path, job) as watching:
+        watching.says("waiting")
+        began = time.monotonic()
+        code, report = watching.ended(signal.SIGTERM)
+    assert time.monotonic() - began < 4  # to read it all takes three times as long
+    assert code == 143
+    assert re.search(r"the watch ended before [\d,]+ bytes of the logs\s+were read", report)
+
+
 def test_nobody_who_reads_any_more_ends_it_quietly(tmp_path, job):
     command = [sys.executable, "-m", "aggregator", "watch", job, "--plain", "--state-dir", tmp_path / "state"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
