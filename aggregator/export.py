@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from aggregator.diagnostics import stage, tell_sources
 from aggregator.discover import Discovery, discover
 from aggregator.errors import OutputError
 from aggregator.eventlines import LINE_FORMATS, fit_json
@@ -73,7 +74,8 @@ def export_events(
     notes = ReadNotes()
     target = _Target(output, form, force)
     if state_dir is None:
-        found = discover(paths)
+        with stage("finding the files"):
+            found = discover(paths)
         reference = newest_date(found.sources)
         return _export(found, partial(read_chunks, notes=notes), reference, notes, target, redact=redact)
     from aggregator.live.stored import stored_logs  # noqa: PLC0415 - the store is needed for watched jobs only
@@ -103,8 +105,10 @@ class _Target:
 def _export(
     found: Discovery, open_chunks: OpenChunks, reference: int | None, notes: ReadNotes, target: _Target, *, redact: bool
 ) -> ExportSummary:
+    tell_sources(found.sources, found.skipped)
     rows = events_of(found.logs, open_chunks, reference)
-    target.write(masked(rows) if redact else rows, found.logs)
+    with stage("reading and writing"):
+        target.write(masked(rows) if redact else rows, found.logs)
     stats = rows.stats
     skipped = [*found.skipped, *(note for note in notes.items if note not in found.skipped)]
     return ExportSummary(stats.files, stats.lines, stats.bytes, stats.rows, tuple(skipped))

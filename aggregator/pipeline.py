@@ -11,6 +11,7 @@ from aggregator.case import Case
 from aggregator.catalogue.naming import SHIPPED, Naming
 from aggregator.correlate.evidence import JobEvidence
 from aggregator.correlate.judge import judge_job
+from aggregator.diagnostics import stage, tell_scans, tell_sources
 from aggregator.discover import Discovery, discover
 from aggregator.opening import DEFAULT_BUDGET, Budget, ReadNotes, read_chunks
 from aggregator.reference import newest_date
@@ -52,9 +53,14 @@ def investigate(paths: Sequence[str], *, executor: Executor | None = None, namin
     Raises:
         InputError: nothing readable was found.
     """
-    found = discover(paths)
-    evidence = collect(found, executor=executor)
-    judged = judge_job(replace(evidence, notes=(*evidence.notes, *_still_written(found.sources))), naming)
+    with stage("finding the files"):
+        found = discover(paths)
+    tell_sources(found.sources, found.skipped)
+    with stage("reading them"):
+        evidence = collect(found, executor=executor)
+    tell_scans(found.logs, evidence.scans)
+    with stage("judging"):
+        judged = judge_job(replace(evidence, notes=(*evidence.notes, *_still_written(found.sources))), naming)
     return Case(judged.verdict, judged)
 
 

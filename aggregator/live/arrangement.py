@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from aggregator.collect.matching import base_of, is_older_part
+from aggregator.diagnostics import tell_sources
 from aggregator.discover import Discovery, File, arrange, look, remember
 from aggregator.layouts import plain_name
 from aggregator.opening import ReadNotes
@@ -75,6 +76,7 @@ class Arranger:
         ]
         self.skipped = tuple(dict.fromkeys([*self._folder.notes.items, *notes.items, *self._damaged()]))
         self.known, self.logs = set(self._store.streams), len(streams)
+        tell_sources(sources, self.skipped)
         ordered = sorted((source for source in sources if source.real is not None), key=attrgetter("index"))
         self._reducer.arrange(streams, others=others, skipped=self.skipped, reference_ns=newest_date(ordered))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 import sys
 import threading
@@ -157,6 +158,7 @@ def _on_screen(
         raise UsageError(
             "the screen needs the package textual", help="pip install 'denpex-agg[tui]', or use --plain"
         ) from None
+    logging.getLogger("aggregator").setLevel(logging.WARNING)  # what is done would be told in the middle of the screen
     failures: list[BaseException] = []
     app = WatchApp(watch.view, redact=options.redact, on_postmortem=watch.ask)
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from aggregator.correlate.identity import Identity, stream_rank
 from aggregator.correlate.judge import judge_job
+from aggregator.diagnostics import stage
 from aggregator.pipeline import RECORDS, Record, combine, read_record
 from aggregator.utf16 import UTF16_NOTE, Utf8Decoder
 from parsers.lexicon import default_lexicon
@@ -173,7 +174,8 @@ class Reducer:
 
     def verdict(self, *, exact: bool = False, anew: Container[int] | None = None) -> Verdict:
         """The verdict on what was read up to now; for `exact` and `anew` see `evidence`."""
-        judged = judge_job(self.evidence(exact=exact, anew=anew))
+        with stage("a verdict"):
+            judged = judge_job(self.evidence(exact=exact, anew=anew))
         self._who = judged.table
         return judged.verdict
 
