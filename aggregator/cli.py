@@ -14,45 +14,34 @@ import typer
 from aggregator import __version__, safe
 from aggregator.case import Case
 from aggregator.catalogue.command import (
-    CatalogueFolders,
-    SourceFolders,
     catalogue_app,
     diagnose,
     explain,
-    naming_from,
 )
 from aggregator.diagnostics import start_logging
 from aggregator.errors import EXIT_CODES, DenpexError
 from aggregator.formats import formats_app
 from aggregator.reports import ReportOptions, reporter
+from aggregator.reports.command import OUTCOME_CODES, ColorChoice, outcome_code, postmortem, report
 from aggregator.reports.destination import (
     ClosedPipeError,
     has_screen,
     refuse_overwrite,
-    replacing,
     standard_output,
     text_width,
     unwritable,
     use_color,
 )
-from aggregator.slurm.command import is_epilog, slurm_epilog, with_logs_of_jobs, without_failing
+from aggregator.slurm.command import is_epilog, slurm_epilog, without_failing
 from aggregator.streams import complain, give_up
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from types import FrameType
 
-    from aggregator.verdict import Verdict
 
 PROGRAM = "denpex-agg"
 BUG, USAGE, CLOSED_PIPE, INTERRUPTED, TERMINATED = 1, 2, 141, 130, 143
-FAILED, HUNG, UNDETERMINED = 20, 21, 22
-"""What `--exit-code` gives beside 0."""
-
-_POSTMORTEM_EPILOG = (
-    EXIT_CODES + " With --exit-code: 0 completed or running, 20 failed or cancelled, 21 hung, 22 undetermined."
-)
-
 app = typer.Typer(
     name=PROGRAM,
     no_args_is_help=True,
@@ -70,27 +59,12 @@ app.add_typer(
 )
 
 
-class ReportFormat(StrEnum):
-    """What `--format` takes: the names of the reporters."""
-
-    TEXT = "text"
-    JSON = "json"
-
-
 class EventFormat(StrEnum):
     """What `export --format` takes."""
 
     PARQUET = "parquet"
     NDJSON = "ndjson"
     OTLP = "otlp"
-
-
-class ColorChoice(StrEnum):
-    """What `--color` takes."""
-
-    AUTO = "auto"
-    ALWAYS = "always"
-    NEVER = "never"
 
 
 def _version(is_asked: bool) -> None:
@@ -118,57 +92,11 @@ def root(
     """
 
 
-@app.command(epilog=_POSTMORTEM_EPILOG)
-def postmortem(
-    paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Job folder, log files, a Slurm job, or -.")],
-    report_format: Annotated[
-        ReportFormat, typer.Option("-f", "--format", help="Form of the report.")
-    ] = ReportFormat.TEXT,
-    is_json: Annotated[bool, typer.Option("--json", help="Same as --format json.")] = False,
-    output: Annotated[
-        Path | None, typer.Option("-o", "--output", metavar="FILE", help="Write the report there, not to stdout.")
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Let -o replace a file.")] = False,
-    quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Nothing on stderr but errors.")] = False,
-    color: Annotated[
-        ColorChoice, typer.Option("--color", help="Colours; auto obeys NO_COLOR, FORCE_COLOR and the terminal.")
-    ] = ColorChoice.AUTO,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Let the exit code tell the outcome.")] = False,
-    redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Mask secrets in the report.")] = True,
-    catalogue: CatalogueFolders = None,
-    source: SourceFolders = None,
-    verbose: Annotated[
-        int, typer.Option("-v", "--verbose", count=True, show_default=False, help="Say more on stderr; -vv yet more.")
-    ] = 0,
-) -> None:
-    """Say which rank failed first, with the lines that prove it.
-
-    \b
-    Examples:
-      denpex-agg postmortem runs/4242
-      denpex-agg postmortem rank*.log --json -o verdict.json
-      kubectl logs job/train --prefix | denpex-agg postmortem -
-    """
-    start_logging(0 if quiet else 1 + verbose)
-    if output is not None:
-        refuse_overwrite(output, force=force)
-    from aggregator.pipeline import investigate  # noqa: PLC0415 - brings the whole parser in
-
-    case = investigate(with_logs_of_jobs(paths), naming=naming_from(catalogue, source))
-    name = ReportFormat.JSON if is_json else report_format
-    if output is None or str(output) == "-":
-        options = ReportOptions(redact=redact, color=use_color(color, sys.stdout), width=text_width(sys.stdout))
-        with standard_output() as out:
-            reporter(name, options).render(case, out)
-    else:
-        options = ReportOptions(redact=redact, color=color is ColorChoice.ALWAYS)
-        with replacing(output, force=force) as out:
-            reporter(name, options).render(case, out)
-    if exit_code:
-        raise typer.Exit(outcome_code(case.verdict))
+app.command(epilog=OUTCOME_CODES)(postmortem)
+app.command(epilog=OUTCOME_CODES)(report)
 
 
-@app.command(epilog=_POSTMORTEM_EPILOG)
+@app.command(epilog=OUTCOME_CODES)
 def watch(
     paths: Annotated[list[str], typer.Argument(metavar="PATH...", help="Job folder or log files; may not exist yet.")],
     plain: Annotated[
@@ -224,9 +152,9 @@ def watch(
         redact, on_failure, webhook, prometheus,
     )  # fmt: skip
     ending = watch_job(paths, options)
-    report = ReportOptions(redact=redact, color=use_color(color, sys.stdout), width=text_width(sys.stdout))
+    shown = ReportOptions(redact=redact, color=use_color(color, sys.stdout), width=text_width(sys.stdout))
     with standard_output() as out:
-        reporter(ReportFormat.JSON if is_json else ReportFormat.TEXT, report).render(Case(ending.verdict), out)
+        reporter("json" if is_json else "text", shown).render(Case(ending.verdict), out)
     if ending.signal is not None:
         raise typer.Exit(128 + ending.signal)
     if exit_code:
@@ -278,22 +206,6 @@ def export(
 app.command(epilog=EXIT_CODES)(diagnose)
 app.command(epilog=EXIT_CODES)(explain)
 app.command(epilog=EXIT_CODES)(slurm_epilog)
-
-
-def outcome_code(verdict: Verdict) -> int:
-    """The exit code that `--exit-code` asks for.
-
-    An outcome that is known but whose first failure cannot be placed counts as undetermined, except for a hang.
-    """
-    from aggregator.verdict import Outcome, Status  # noqa: PLC0415
-
-    if verdict.outcome in {Outcome.COMPLETED, Outcome.RUNNING}:
-        return 0
-    if verdict.outcome is Outcome.HUNG:
-        return HUNG
-    failure = verdict.first_failure
-    is_placed = failure is None or failure.status is not Status.UNDETERMINED
-    return FAILED if verdict.outcome is not Outcome.UNKNOWN and is_placed else UNDETERMINED
 
 
 def _complain(what: str, where: str | None = None, help_text: str | None = None) -> None:

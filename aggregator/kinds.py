@@ -54,15 +54,15 @@ _DATA_SUFFIX = re.compile(
     r"(?i)\.(?:pt|pth|safetensors|distcp|bin|ckpt|npy|npz|parquet|arrow|feather|h5|hdf5|onnx|gguf|tfrecord|idx|nsys-rep"
     r"|qdrep|sqlite|db|wandb|so|pyc|whl|png|jpe?g|gif|svg|pdf|mp4|wav|prof|pb)$|tfevents"
 )
-_OUR_REPORT = re.compile(r"denpex-\d+(?:\.\d)?\.(?:txt|json)")
-"""What the Slurm epilog leaves in a job's folder."""
+_OUR_REPORT = re.compile(r"denpex-\d+(?:\.\d)?\.(?:txt|json)|.+\.(?:sarif|problems|github|prom|trace\.json)")
+"""What the Slurm epilog leaves in a job's folder, and reports whose ending tells: they quote failures."""
 _ARCHIVE = re.compile(r"\.(?:tar|tgz|tbz2?|txz|zip|7z|rar)$|\.tar\.\w+$", re.IGNORECASE)
 
 
 def skip_reason(name: str) -> str | None:
     """Why a file of this name is not worth opening, or None."""
     if _OUR_REPORT.fullmatch(name):
-        return "a report of this program"
+        return "a report, not a log"
     if _ARCHIVE.search(name):
         return "archive: unpack it first"
     if _DATA_SUFFIX.search(plain_name(name)) and not _DUMP_NAME.search(plain_name(name)):

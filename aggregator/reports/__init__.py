@@ -53,12 +53,22 @@ def reporter_names() -> tuple[str, ...]:
     return tuple(_REGISTRY)
 
 
+def format_of(file_name: str) -> str | None:
+    """The form whose suffix a file's name has, the longest one that fits; None if there is none."""
+    fitting = {name: suffix for name in _REGISTRY if file_name.endswith(suffix := _class_of(name).suffix)}
+    return max(fitting, key=lambda name: len(fitting[name]), default=None)
+
+
 def reporter(name: str, options: ReportOptions | None = None) -> Reporter:
     """The reporter of that name; its module is imported only now.
 
     Raises:
         KeyError: there is none.
     """
+    return _class_of(name)(options or ReportOptions())
+
+
+def _class_of(name: str) -> type[Reporter]:
     module, cls = _REGISTRY[name]
-    made: Reporter = getattr(import_module(module), cls)(options or ReportOptions())
-    return made
+    found: type[Reporter] = getattr(import_module(module), cls)
+    return found
