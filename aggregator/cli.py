@@ -21,6 +21,7 @@ from aggregator.catalogue.command import (
 from aggregator.diagnostics import start_logging
 from aggregator.errors import EXIT_CODES, DenpexError
 from aggregator.formats import formats_app
+from aggregator.query.command import query
 from aggregator.reports import ReportOptions, reporter
 from aggregator.reports.command import OUTCOME_CODES, ColorChoice, outcome_code, postmortem, report
 from aggregator.reports.destination import (
@@ -205,6 +206,7 @@ def export(
 
 app.command(epilog=EXIT_CODES)(diagnose)
 app.command(epilog=EXIT_CODES)(explain)
+app.command(epilog=EXIT_CODES)(query)
 app.command(epilog=EXIT_CODES)(slurm_epilog)
 
 

@@ -28,15 +28,24 @@ def masked(batches: Iterable[pa.RecordBatch], column: str = "body") -> Iterator[
     for batch in batches:
         index = batch.schema.get_field_index(column)
         text = pl.Series(batch.column(index))
-        near = text.str.contains_any(_keywords(), ascii_case_insensitive=True).arg_true()
-        suspects = text.gather(near)
-        found = pl.Series([False]).new_from_index(0, len(suspects))
-        for pattern in secret_patterns():
-            found |= suspects.str.contains(pattern.regex.pattern).fill_null(value=False)
-        rows = near.filter(found)
-        if len(rows) == 0:
+        clean = mask_texts(text)
+        if clean is text:
             yield batch
             continue
-        clean = text.scatter(rows, [mask(line) for line in suspects.filter(found)])
         values = clean.to_arrow().cast(batch.schema.field(index).type)
         yield batch.set_column(index, batch.schema.field(index), values)
+
+
+def mask_texts(text: pl.Series) -> pl.Series:
+    """The texts, masked as `masked` does it; the same object if no pattern matches any."""
+    near = text.str.contains_any(_keywords(), ascii_case_insensitive=True).arg_true()
+    suspects = text.gather(near)
+    found = pl.Series([False]).new_from_index(0, len(suspects))
+    for pattern in secret_patterns():
+        found |= suspects.str.contains(pattern.regex.pattern).fill_null(value=False)
+    rows = near.filter(found)
+    if len(rows) == 0:
+        return text
+    return text.clone().scatter(
+        rows, [mask(line) for line in suspects.filter(found)]
+    )  # it changes what it is called on

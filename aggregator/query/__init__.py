@@ -1,0 +1,1 @@
+"""SQL over the lines and the signals of a job."""
