@@ -1,6 +1,7 @@
 """Options and fixtures for all tests."""
 
 import logging
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from hypothesis import settings
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
 
+sys.path.insert(0, str(Path(__file__).parent / "slurm"))  # the epilog's runs are also those of its attackers
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -44,3 +46,13 @@ def golden(request):
         assert text == path.read_text(encoding="utf-8")
 
     return check
+
+
+@pytest.fixture
+def node():
+    """A node of a Slurm cluster on which a job ends."""
+    from epilog_runs import Node  # noqa: PLC0415 - needed by few tests
+
+    made = Node()
+    yield made
+    made.remove()

@@ -6,23 +6,13 @@ import os
 import signal
 import socket
 import subprocess
-import sys
 import threading
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "slurm"))  # test modules are not packages
 from epilog_runs import COMMAND, FAULT, IS_ROOT, NOBODY, SECRET, Node, as_user
 
 pytestmark = pytest.mark.skipif(not IS_ROOT, reason="attacks on a program that runs as root: needs root")
-
-
-@pytest.fixture
-def node():
-    made = Node()
-    yield made
-    made.remove()
 
 
 @pytest.fixture

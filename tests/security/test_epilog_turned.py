@@ -4,23 +4,13 @@ import contextlib
 import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent.parent / "slurm"))  # test modules are not packages
 from epilog_runs import COMMAND, FAULT, IS_ROOT, NO_ACCOUNT, Node, as_user
 
 pytestmark = pytest.mark.skipif(not IS_ROOT, reason="attacks on a program that runs as root: needs root")
-
-
-@pytest.fixture
-def node():
-    made = Node()
-    yield made
-    made.remove()
 
 
 def readers(uid):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-sys.path[:0] = [str(Path(__file__).parent), str(Path(__file__).parent / "cluster")]
+sys.path.insert(0, str(Path(__file__).parent / "cluster"))
 
 HEALTHY_EPILOG = pytest.StashKey[list[float]]()
 

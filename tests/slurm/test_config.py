@@ -2,16 +2,12 @@
 
 import os
 import subprocess
-import sys
-from pathlib import Path
 
 import pytest
+from epilog_runs import COMMAND, FAULT, IS_ROOT, NOBODY, Node
 
 from aggregator.errors import InputError
 from aggregator.slurm.config import Config, load_config
-
-sys.path.insert(0, str(Path(__file__).parent))  # test modules are not packages: the helper stands beside this one
-from epilog_runs import COMMAND, FAULT, IS_ROOT, NOBODY, Node
 
 ALL = """
 report_dir = "/var/lib/denpex-agg"

@@ -12,20 +12,11 @@ import time
 from pathlib import Path
 
 import pytest
+from epilog_runs import COMMAND, FAULT, HEALTHY, IS_ROOT, NO_ACCOUNT, NOBODY, Node
 
 from aggregator.slurm import epilog, reader
 
-sys.path.insert(0, str(Path(__file__).parent))  # test modules are not packages: the helper stands beside this one
-from epilog_runs import COMMAND, FAULT, HEALTHY, IS_ROOT, NO_ACCOUNT, NOBODY, Node
-
 as_root = pytest.mark.skipif(not IS_ROOT, reason="becomes another user: needs root")
-
-
-@pytest.fixture
-def node():
-    made = Node()
-    yield made
-    made.remove()
 
 
 def test_a_failed_job_is_told_in_one_line_a_report_and_a_verdict(node):

@@ -1,22 +1,11 @@
 """Jobs of several nodes: who reports, and what the nodes tell each other."""
 
-import sys
 import threading
-from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))  # test modules are not packages: the helper stands beside this one
-from epilog_runs import FAULT, HEALTHY, IS_ROOT, Node
+from epilog_runs import FAULT, HEALTHY, IS_ROOT
 
 as_root = pytest.mark.skipif(not IS_ROOT, reason="only what root has written is evidence: needs root")
-
-
-@pytest.fixture
-def node():
-    made = Node()
-    yield made
-    made.remove()
 
 
 class TestSeveralNodes:
