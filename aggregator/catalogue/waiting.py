@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from aggregator.correlate.calls import BACKWARD, call_of, flat_name
 from aggregator.correlate.group_states import is_one_sided
 from parsers.records import Role, Signal, StampQuality
 
@@ -16,9 +17,6 @@ if TYPE_CHECKING:
 
 _NOTICES = ("pt.fr.", "pt.desync.", "pt.store.")
 """Lines that only pass on that somebody timed out."""
-_COLLECTIVES = ("/torch/distributed/distributed_c10d.py", "/torch/distributed/_functional_collectives.py")
-_BACKWARD = "backward"
-"""Where the frames end in the backward pass: DDP's reduction of gradients."""
 _LATER = ("evaluation", "checkpoint", "shutdown")
 """Phases that come after a loop over batches."""
 _REPEATED = (".batch", ".bar", ".bracket")
@@ -66,7 +64,7 @@ def waiting_facts(
     others = [story for rank, story in stories.items() if rank not in failed]
     ops = {op for signal in waits if (op := _operation(signal)) is not None}
     compared = [signal.fields for signal in signals if signal.kind == _MISMATCH]
-    ops |= {_flat(named[name]) for named in compared for name in ("op", "peer_op") if name in named}
+    ops |= {flat_name(named[name]) for named in compared for name in ("op", "peer_op") if name in named}
     raised = [signal.exception for signal in waits if signal.exception is not None]
     told = [frame for exception in raised for frame in (*exception.outer_frames, *exception.frames)]
     outside = _out_of_step(
@@ -109,7 +107,7 @@ def _out_of_step(waits: Sequence[Signal]) -> set[int]:
     for number, signal in enumerate(waits):
         if (op := _operation(signal)) is not None:
             calls[signal.rank, 0 if signal.rank is not None else number] = op
-    outside = [rank for (rank, _), op in calls.items() if op != _BACKWARD]
+    outside = [rank for (rank, _), op in calls.items() if op != BACKWARD]
     return {rank for rank in outside if rank is not None} if 2 * len(outside) < len(calls) else set()
 
 
@@ -148,16 +146,7 @@ def _how(waits: Sequence[Signal], failure: Failure, ops: set[str], groups: Seque
 
 def _operation(signal: Signal) -> str | None:
     name = signal.fields.get("op")
-    if name is None and signal.exception is not None:
-        frames = (*signal.exception.outer_frames, *signal.exception.frames)
-        name = next((f.function for f in reversed(frames) if f.file.endswith(_COLLECTIVES)), None)
-        if name is None and any("/torch/autograd/" in frame.file for frame in frames):
-            name = _BACKWARD
-    return _flat(name) if name else None
-
-
-def _flat(name: str) -> str:
-    return name.replace("_", "").lower()
+    return flat_name(name) if name else call_of(signal.exception)
 
 
 def _number(signal: Signal, name: str) -> int | None:

@@ -6,13 +6,21 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from aggregator.correlate import narrate
+from aggregator.correlate.calls import calls_apart
 from aggregator.correlate.clocks import ClockModel
 from aggregator.correlate.confidence import Basis
-from aggregator.correlate.decide import Decision, choose, drop_late, external_ns, hang_decision, strikes_first
+from aggregator.correlate.decide import (
+    Decision,
+    choose,
+    drop_late,
+    external_ns,
+    hang_decision,
+    open_comparisons,
+    strikes_first,
+)
 from aggregator.correlate.evidence import NS, JobEvidence
 from aggregator.correlate.exits import Ending, Exit, read_exits
 from aggregator.correlate.hangs import find_suspects
-from aggregator.correlate.hardware import only_kept_waiting
 from aggregator.correlate.homeless import attribute_homeless
 from aggregator.correlate.identity import Identity
 from aggregator.correlate.joining import explain_aborts, join_hardware, join_kernel, merge_leads
@@ -27,6 +35,7 @@ from aggregator.correlate.leads import (
     hang_leads,
     node_leads,
 )
+from aggregator.correlate.outcomes import outcome_of
 from aggregator.correlate.stacks import known_from_stacks, stack_suspects, stood_since
 from aggregator.correlate.stories import FAULTS, Story, build_stories
 from aggregator.verdict import (
@@ -59,7 +68,7 @@ def judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity,
     stories, homeless = build_stories(evidence, signals, exits, table)
     externals = [signal for signal in signals if signal.role is Role.EXTERNAL]
     decision = _decide(evidence, signals, stories, homeless, exits, externals, table, clocks)
-    outcome = _outcome(decision, signals, stories, exits)
+    outcome = outcome_of(decision, signals, stories, exits)
     if decision is None or outcome in {Outcome.COMPLETED, Outcome.RUNNING}:
         return Judgement(outcome, None, stories, exits)
     if decision.external is not None:
@@ -81,7 +90,7 @@ def _decide(
         *exit_leads(stories),
     ]
     join_kernel(leads, homeless, evidence)
-    explain_aborts(leads, homeless)
+    explain_aborts(leads, homeless, stories)
     join_hardware(leads)
     leads = merge_leads(leads)
     add_exits(leads, stories)
@@ -136,7 +145,10 @@ def _hang_leads(
 ) -> list[Lead]:  # fmt: skip
     live = {id(s) for story in stories.values() for s in story.faults} | {id(s) for s in homeless}
     current = [s for s in signals if s.role not in FAULTS or id(s) in live]
-    found = [*find_suspects(stories, current, evidence.dumps, table), *stack_suspects(current)]
+    found = [
+        *find_suspects(stories, current, evidence.dumps, table), *stack_suspects(current),
+        *calls_apart(stories, table.world_size),
+    ]  # fmt: skip
     return hang_leads(sorted(found, key=lambda suspect: -suspect.strength), stories)
 
 
@@ -169,6 +181,7 @@ def _decide_faults(
     clocks: ClockModel,
 ) -> Decision:
     decision = choose(faults, exits, clocks)
+    open_comparisons(decision)
     decision.lost.extend(lost)
     named = decision.ranks
     if decision.status is Status.IDENTIFIED and not named:
@@ -331,48 +344,3 @@ def _precedes_node(lead: Lead, nodes: Sequence[Lead]) -> bool:
         return False
     lost = [node.lo for node in nodes if node.lo is not None]
     return not lost or lead.lo is None or lead.lo < min(lost) - NS
-
-
-def _outcome(
-    decision: Decision | None, signals: Sequence[Signal], stories: Mapping[int, Story], exits: Sequence[Exit]
-) -> Outcome:
-    bad_end = any(item.ending is not Ending.CLEAN for item in exits)
-    success = [s for s in signals if s.role is Role.SUCCESS]
-    clean = any(item.ending is Ending.CLEAN for item in exits) and not bad_end
-    if decision is None:
-        if bad_end:
-            return Outcome.FAILED
-        if success or clean:
-            return Outcome.COMPLETED
-        return Outcome.RUNNING if any(story.lines for story in stories.values()) or signals else Outcome.UNKNOWN
-    if decision.external is not None:
-        if success and _success_last(success, decision.external):
-            return Outcome.COMPLETED
-        return Outcome.FAILED if decision.external.kind == "node_failure" else Outcome.CANCELLED
-    if success and not bad_end and _only_noise(decision, success):
-        return Outcome.COMPLETED
-    stopped = bad_end or any(
-        s.role in {Role.TEARDOWN, Role.ROOT, Role.EITHER} or (s.role is Role.SYMPTOM and s.kind != "collective_timeout")
-        or s.exception is not None
-        for s in signals
-    )  # fmt: skip
-    if not bad_end and only_kept_waiting(signals):
-        return Outcome.HUNG
-    waits = all(lead.tier is Tier.HANG for lead in decision.leads)
-    return Outcome.HUNG if waits and not stopped else Outcome.FAILED
-
-
-def _success_last(success: Sequence[Signal], act: Signal) -> bool:
-    return any(s.source == act.source and s.offset > act.offset for s in success)
-
-
-def _only_noise(decision: Decision, success: Sequence[Signal]) -> bool:
-    """Whether work ended as meant after, or before, everything that looked like trouble in its file."""
-    for lead in decision.leads:
-        if lead.tier in FAULT_TIERS and lead.signal is not None and lead.ranks:
-            own = [s for s in success if s.rank in {None, *lead.ranks} and s.source == lead.signal.source]
-            if not any(s.offset > lead.signal.offset for s in own):
-                return False
-        elif lead.signal is None:
-            return False
-    return True

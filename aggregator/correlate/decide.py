@@ -10,7 +10,7 @@ from aggregator.correlate.clocks import ClockModel
 from aggregator.correlate.confidence import Basis
 from aggregator.correlate.evidence import NS
 from aggregator.correlate.exits import Ending, Exit
-from aggregator.correlate.leads import Lead
+from aggregator.correlate.leads import Lead, Tier
 from aggregator.correlate.stories import Story
 from aggregator.verdict import Status
 from parsers.records import Signal, StampQuality
@@ -175,6 +175,18 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
         )  # fmt: skip
     decision.would_settle.append("per-line time stamps with sub-second digits on every rank")
     return decision
+
+
+def open_comparisons(decision: Decision) -> None:
+    """Who aborts because another's call differs from its own is one of two: which of them is wrong is left open."""
+    if decision.status is Status.IDENTIFIED and all(_only_compares(lead) for lead in decision.leads):
+        decision.status, decision.basis = Status.AMBIGUOUS, Basis.PERHAPS_ECHO
+        decision.reasons.append("its call and a peer's differ: either may be the wrong one")
+        decision.would_settle.append("TORCH_DISTRIBUTED_DEBUG=DETAIL, which compares the calls of all ranks")
+
+
+def _only_compares(lead: Lead) -> bool:
+    return lead.kind == "collective_mismatch" and lead.tier is Tier.CRASH
 
 
 def _common_hi(lead: Lead, clocks: ClockModel) -> float:

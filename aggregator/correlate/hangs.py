@@ -18,6 +18,7 @@ from aggregator.correlate.collectives import (
     analyse_states,
 )
 from aggregator.correlate.evidence import ints, number
+from aggregator.correlate.exits import Ending
 from aggregator.correlate.identity import Identity, same_host
 from aggregator.correlate.stories import Story, last_step
 from parsers.flight_recorder import FlightDump
@@ -286,13 +287,22 @@ def _silent(stories: Mapping[int, Story], table: Identity) -> list[Suspect]:
         quiet = [rank for rank in quiet if rank not in stories or stories[rank].heard or not stories[rank].aborted]
     if not quiet or len(waiting) * 2 < world or len(quiet) * 3 > world:
         return []
-    waited = any(s.kind in WAITING_KINDS for rank in waiting for s in stories[rank].symptoms)
-    kind = "collective_timeout" if waited else "killed"
+    kinds = {s.kind for rank in waiting for s in stories[rank].symptoms}
+    waited = bool(kinds & WAITING_KINDS)
+    kind = _kind_of_silence(kinds, [stories[rank] for rank in quiet if rank in stories], stories)
     text = "ranks " + ", ".join(map(str, quiet)) if len(quiet) > 1 else f"rank {quiet[0]}"
     what = "timed out waiting" if waited else "lost a connection"
     reason = f"{len(waiting)} of {world} ranks {what}; {text} alone printed no error"
     strength = 0.75 if len(quiet) == 1 and len(waiting) == world - 1 else 0.5
     return [Suspect(tuple(quiet), kind, reason, strength)]
+
+
+def _kind_of_silence(told: set[str | None], quiet: Sequence[Story], stories: Mapping[int, Story]) -> str:
+    """What it was that a rank did without a word, from what the others met and from how it ended."""
+    if "collective_timeout" in told or any(story.success or story.ended(Ending.CLEAN) for story in quiet):
+        return "collective_timeout"
+    begun = any(story.progress for story in stories.values())
+    return "killed" if not told & WAITING_KINDS else "collective_timeout" if begun else "rendezvous_failure"
 
 
 def _silent_hosts(stories: Mapping[int, Story], table: Identity) -> list[Suspect]:

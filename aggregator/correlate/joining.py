@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from aggregator.correlate.evidence import JobEvidence, ints
 from aggregator.correlate.exits import Ending
 from aggregator.correlate.identity import same_host
 from aggregator.correlate.leads import FAULT_TIERS, Lead, Tier, most_specific
+from aggregator.correlate.stories import Story
 from parsers.records import Role, Signal
 
 _OF_THE_GPU = frozenset({"cuda_error", "cuda_illegal_access", "nccl_error", "gpu_xid"})
@@ -77,8 +78,15 @@ def join_hardware(leads: list[Lead]) -> None:
         leads.remove(proof)
 
 
-def explain_aborts(leads: Sequence[Lead], homeless: Sequence[Signal]) -> None:
-    """An abort whose reason is printed without a rank, and may be an echo, is no fault of the rank's own making."""
+def explain_aborts(leads: Sequence[Lead], homeless: Sequence[Signal], stories: Mapping[int, Story]) -> None:
+    """An abort whose reason is printed without a rank, and may be an echo, is no fault of the rank's own making.
+
+    Where the rank itself tells that another's call differs from its own, that is the failure, whichever of them it was.
+    """
+    for lead in leads:
+        differs = [s for rank in lead.ranks for s in stories[rank].eithers if s.kind == "collective_mismatch"]
+        if lead.tier is Tier.CRASH and lead.signal is None and lead.kind == "abort" and differs:
+            lead.signal, lead.kind = differs[0], "collective_mismatch"
     reasons = [s for s in homeless if s.role in {Role.EITHER, Role.SYMPTOM}]
     if not any(s.kind == "abort" for s in reasons):
         return

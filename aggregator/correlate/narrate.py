@@ -293,7 +293,8 @@ def _reasons(decision: Decision, stories: Mapping[int, Story], exits: Sequence[E
         yield from lead.reasons
         if lead.attributed:
             yield f"the fault is {_who(lead)}'s: {lead.attributed}"
-        if lead.tier in {Tier.FAULT, Tier.CRASH} and lead.ranks and len(decision.leads) == 1:
+        alone = lead.tier in {Tier.FAULT, Tier.CRASH} and lead.kind != "collective_mismatch"
+        if alone and lead.ranks and len(decision.leads) == 1:
             yield f"{_told_by(lead)}, which needs no other rank to explain it"
         if lead.exit is not None and lead.exit.ending is not Ending.ERROR:
             yield f"the launcher reports {lead.exit.told} for {_who(lead)}"
