@@ -85,7 +85,8 @@ class Diagnosis:
 
     `against` is what speaks against it, `nearest` the entry that would be named otherwise, `node` what to do with the
     machine (keep, reset, drain, replace), `code` the fix as code for the user's `stack`. These are additions to the
-    contract, as `status` is: `supported` by the logs; `confirmed` or `refuted` by the source that failed.
+    contract, as `status` is: `supported` by the logs; `confirmed` by the source that failed; `kind-only` where nothing
+    but the kind of failure speaks for it.
     """
 
     entry: str

@@ -99,7 +99,7 @@ def _told(best: Match, nearest: Match | None, facts: Facts, told: Told | None, u
     return Diagnosis(
         entry=entry.id, title=entry.title, root_cause=entry.cause, fix=entry.fix, verify=entry.verify,
         score=max(best.score, _SURE) if told is not None else best.score,
-        status="confirmed" if told is not None else "supported",
+        status="confirmed" if told is not None else "supported" if best.matched else "kind-only",
         matched=(*best.matched, f"{told.place}: {told.what}") if told is not None else best.matched,
         against=best.against,
         check_next=(*unread_first, *entry.confirm[:_CHECKS], *(f"{r.entry}: {r.why}" for r in entry.related)),

@@ -46,6 +46,12 @@ def test_a_pasted_traceback_is_named(log):
         assert "torch.inference_mode()" in done.stdout
 
 
+def test_what_only_its_kind_speaks_for_is_not_called_supported():
+    bare = 'Traceback (most recent call last):\n  File "/job/train.py", line 4, in main\n    x = x.cuda()\n'
+    done = run("diagnose", given=bare + "torch.OutOfMemoryError: CUDA out of memory.\n")
+    assert "[oom-unclassified, kind-only]" in flat(done.stdout)
+
+
 def test_as_json_it_is_the_verdict(log):
     verdict = json.loads(run("diagnose", log, "--json").stdout)
     diagnosis = verdict["first_failure"]["diagnosis"]
