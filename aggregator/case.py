@@ -8,6 +8,9 @@ from typing import TYPE_CHECKING
 
 from aggregator.timeline import Timeline
 
+_WORDS = 6
+"""So many words in a line tell which it is."""
+
 if TYPE_CHECKING:
     from aggregator.correlate.judge import Judged
     from aggregator.excerpts import Excerpt
@@ -43,7 +46,7 @@ class Case:
         return next((signal.exception for signal in signals if signal.exception is not None), None)
 
     def around(self, item: Evidence, before: int, after: int) -> Excerpt | None:
-        """The lines of a file around a piece of evidence, None where the file can no longer be read.
+        """The lines of a file around a piece of evidence, None where they are not there as they were read.
 
         `before` and `after` are numbers of lines.
         """
@@ -52,4 +55,13 @@ class Case:
         from aggregator.excerpts import read_excerpt  # noqa: PLC0415 - few reports quote files
 
         source = next((source for source in self.judged.evidence.sources if source.path == item.file), None)
-        return None if source is None else read_excerpt(source, item.line, before, after)
+        found = None if source is None else read_excerpt(source, item.line, before, after)
+        if found is None or not _same(found.lines[item.line - found.first], item.text):
+            return None
+        return found
+
+
+def _same(line: str, text: str) -> bool:
+    """Whether a line of a file is the one that a text was taken of: of a file's end, lines are counted from there."""
+    told = text.strip().split("\n", 1)[0].split()
+    return not told or all(word in line for word in told[:_WORDS])

@@ -69,6 +69,7 @@ class LogTriage:
         self._likely: dict[StreamKey, Message] = {}
         self._plain: dict[StreamKey, tuple[Signal, int]] = {}
         self._marks: dict[tuple[StreamKey, str], deque[Signal]] = {}
+        self._turned: set[StreamKey] = set()
 
     @property
     def signals(self) -> list[Signal]:
@@ -151,6 +152,7 @@ class LogTriage:
             _likely=dict(self._likely),
             _plain={key: (twins.one(signal), line) for key, (signal, line) in self._plain.items()},
             _marks={key: deque(twins.all(marks), maxlen=_MARKS) for key, marks in self._marks.items()},
+            _turned=set(self._turned),
         )
         return twin
 
@@ -375,13 +377,16 @@ class LogTriage:
         if signal.role is Role.PROGRESS:
             self._thin(key, signal)
         else:
+            if signal.role is Role.PHASE:
+                self._turned.add(key)
             self.scan.signals.append(signal)
 
     def _thin(self, key: StreamKey, signal: Signal) -> None:
-        """Of a stream's marks of progress the first and the last few are kept."""
+        """Of a stream's marks of progress the first, the first after each phase and the last few are kept."""
         marks = self._marks.get((key, signal.signature))
-        if marks is None:
-            marks = self._marks[key, signal.signature] = deque(maxlen=_MARKS)
+        if marks is None or key in self._turned:
+            self._marks.setdefault((key, signal.signature), deque(maxlen=_MARKS))
+            self._turned.discard(key)
             self.scan.signals.append(signal)
         else:
             marks.append(signal)

@@ -20,6 +20,8 @@ _TEXT = 300
 _MARKS = 12
 """Of one rank and attempt; a rank that repeats itself thousands of times is drawn no better by more."""
 _HELD = frozenset({Doing.EVALUATION, Doing.CHECKPOINT})
+_GAP = 3
+"""So many times the usual distance between two told steps: some in between are missing."""
 _NS_PER_MS = 1_000_000
 _DOING = {doing.value: doing for doing in Doing if doing is not Doing.UNKNOWN}
 
@@ -98,13 +100,15 @@ class _Pen:
         if first is not None:
             found.append((first, Doing.INIT))
         doing = Doing.INIT if first is not None else None
-        trained: dict[str, int] = {}
+        course = _Course()
         for signal in in_order([*self._story.phases, *self._story.progress]):
             ns = self._common(signal.ns)
             if ns is None or (found and ns < found[-1][0]):
                 continue
-            now = _doing_of(signal, doing, trained)
-            if now is not doing:
+            now = course.doing(signal, doing)
+            if course.skipped and doing in _HELD:
+                found[-1] = (found[-1][0], Doing.UNKNOWN)
+            if now is not doing or course.skipped:
                 found.append((ns, now))
                 doing = now
         if found and found[0][1] is Doing.INIT and doing is Doing.INIT and not self._story.phases:
@@ -162,18 +166,37 @@ class _Pen:
         return None if ns is None else self._clocks.common(ns, self._story.host)
 
 
-def _doing_of(signal: Signal, doing: Doing | None, trained: dict[str, int]) -> Doing:
-    """What a rank does from a line on. `trained` holds the last step of each kind of line that told of training."""
-    named = _DOING.get(signal.phase or "")
-    if signal.role is Role.PHASE:
-        return named or Doing.TRAINING
-    step = number(signal.fields.get("step"))
-    goes_on = step is not None and step >= trained.get(signal.signature, step + 1)
-    held = doing if doing in _HELD and not goes_on else None
-    now = named or held or Doing.TRAINING
-    if now is Doing.TRAINING and step is not None:
-        trained[signal.signature] = step
-    return now
+class _Course:
+    """What a rank does from line to line. Of long logs the middle is read for signs of trouble only: marks may lack."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, int] = {}
+        """The last step of each kind of line that told of training."""
+        self._stride: dict[str, int] = {}
+        """The smallest difference between two of them."""
+        self._last: Signal | None = None
+        self.skipped = False
+        """Whether lines are missing above the last one, so that what was done there is not known."""
+
+    def doing(self, signal: Signal, before: Doing | None) -> Doing:
+        """What it does from a line on; `before` is what it did until then."""
+        named = _DOING.get(signal.phase or "")
+        if signal.role is Role.PHASE:
+            again = self._last is not None and self._last.role is Role.PHASE and self._last.phase == signal.phase
+            self.skipped = again and before in _HELD
+            self._last = signal
+            return named or Doing.TRAINING
+        step, last = number(signal.fields.get("step")), self._steps.get(signal.signature)
+        held = before in _HELD and not (step is not None and last is not None and step >= last)
+        now = named or (before if held and before is not None else Doing.TRAINING)
+        self._last, self.skipped = signal, False
+        if now is Doing.TRAINING and step is not None:
+            self._steps[signal.signature] = step
+            if last is not None and step > last:
+                stride = self._stride.setdefault(signal.signature, step - last)
+                self.skipped = before in _HELD and step - last > _GAP * stride
+                self._stride[signal.signature] = min(stride, step - last)
+        return now
 
 
 def _with_waits(bars: Sequence[Bar], waits: Sequence[tuple[int, int]], attempt: int) -> list[Bar]:

@@ -39,6 +39,7 @@ class Reporter(Protocol):
 _REGISTRY = {
     "text": ("aggregator.reports.text", "TextReporter"),
     "json": ("aggregator.reports.json", "JsonReporter"),
+    "html": ("aggregator.reports.html", "HtmlReporter"),
     "markdown": ("aggregator.reports.markdown", "MarkdownReporter"),
     "github": ("aggregator.reports.github", "GithubReporter"),
     "sarif": ("aggregator.reports.sarif", "SarifReporter"),

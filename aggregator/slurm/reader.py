@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, NoReturn
 from aggregator import limits, safe
 from aggregator.case import Case
 from aggregator.catalogue.entries import default_catalogue
-from aggregator.correlate.judge import judge
+from aggregator.correlate.judge import judge_job
 from aggregator.discover import Discovery, discover
 from aggregator.errors import DenpexError, InputError, OutputError
 from aggregator.opening import Budget
 from aggregator.pipeline import collect
-from aggregator.reports import ReportOptions
+from aggregator.reports import Reporter, ReportOptions
+from aggregator.reports.html import HtmlReporter, frame
 from aggregator.reports.text import TextReporter
 from aggregator.slurm.folder import Folder
 from aggregator.slurm.logs import log_paths
@@ -43,7 +44,6 @@ if TYPE_CHECKING:
     from aggregator.correlate.evidence import JobEvidence
     from aggregator.slurm.config import Config
     from aggregator.slurm.job import SlurmJob
-    from aggregator.verdict import Verdict
 
 RESULT_LIMIT = 4 << 20
 """Bytes of a result."""
@@ -69,6 +69,7 @@ def start(task: Task) -> tuple[int, socket.socket]:
     # While we are allowed to read our own files.
     default_lexicon()
     default_catalogue().read_files()
+    frame()
     safe.secret_patterns()
     ours, theirs = socket.socketpair()
     pid = os.fork()
@@ -138,22 +139,28 @@ def _result(task: Task, ask: Callable[[], NodeLogs]) -> dict[str, Json]:
 def _report(task: Task, ask: Callable[[], NodeLogs]) -> dict[str, Json]:
     job = task.job
     paths = log_paths(job, task.config.log_roots)
-    verdict = _verdict(task, paths, ask)
-    out = io.StringIO()
-    TextReporter(ReportOptions()).render(Case(verdict), out)
-    result: dict[str, Json] = {"verdict": to_json(verdict), "text": out.getvalue()}
+    case = _case(task, paths, ask)
+    verdict, text = case.verdict, _rendered(TextReporter, case)
+    result: dict[str, Json] = {"verdict": to_json(verdict), "text": text}
     if task.config.in_job_folder and not ended_well(job, verdict, task.lost):
         place = _output_folder(job, paths)
         try:
             with Folder(place, trusted=False) as folder:
-                texts = {".txt": out.getvalue(), ".json": json.dumps(result["verdict"], indent=2) + "\n"}
-                for suffix, text in texts.items():
+                texts = {".txt": text, ".json": json.dumps(result["verdict"], indent=2) + "\n"}
+                texts[".html"] = _rendered(HtmlReporter, case)
+                for suffix, content in texts.items():
                     folder.keep(report_name(job), suffix)
-                    folder.write(report_name(job, suffix), text, 0o600)
+                    folder.write(report_name(job, suffix), content, 0o600)
             result["report"] = str(Path(place) / report_name(job, ".txt"))
         except OutputError as error:
             result["note"] = error.what
     return result
+
+
+def _rendered(form: type[Reporter], case: Case) -> str:
+    out = io.StringIO()
+    form(ReportOptions()).render(case, out)
+    return out.getvalue()
 
 
 def _output_folder(job: SlurmJob, paths: Sequence[str]) -> str:
@@ -162,7 +169,7 @@ def _output_folder(job: SlurmJob, paths: Sequence[str]) -> str:
     return [*files, *paths, job.work_dir][0]
 
 
-def _verdict(task: Task, paths: Sequence[str], ask: Callable[[], NodeLogs]) -> Verdict:
+def _case(task: Task, paths: Sequence[str], ask: Callable[[], NodeLogs]) -> Case:
     """The verdict on the logs; only if that is not a good one, with what the nodes' kernels tell."""
     job, config = task.job, task.config
     missing: InputError | None = None
@@ -174,21 +181,23 @@ def _verdict(task: Task, paths: Sequence[str], ask: Callable[[], NodeLogs]) -> V
         missing = error
     share = limits.fair_share([source.size for source in found.sources], config.read_mb << 20)
     evidence = collect(found, budget=Budget(plain=share, total=share))
-    verdict = judge(_copy(evidence))
-    if not found.sources or not ended_well(job, verdict, task.lost):
+    judged = judge_job(_copy(evidence))
+    if not found.sources or not ended_well(job, judged.verdict, task.lost):
         logs = ask()
         if not found.sources and not logs:
             raise missing or InputError("no log to read: none is where Slurm says, or has the job's number in its name")
         if logs:
-            verdict = judge(_with_node_logs(evidence, logs))
+            judged = judge_job(_with_node_logs(evidence, logs))
     warnings = (f"the job's first node, {task.lost}, has run no epilog: it may be lost",) if task.lost else ()
-    return replace(
+    verdict = judged.verdict
+    verdict = replace(
         verdict,
         job=replace(verdict.job, id=verdict.job.id or label(job)),
         # Where the logs end in the middle of the work: it is over now.
         outcome=Outcome.UNKNOWN if verdict.outcome is Outcome.RUNNING else verdict.outcome,
         warnings=(*warnings, *verdict.warnings),
     )
+    return Case(verdict, judged)
 
 
 def _copy(evidence: JobEvidence) -> JobEvidence:

@@ -27,10 +27,11 @@ def test_a_failed_job_is_told_in_one_line_a_report_and_a_verdict(node):
     assert "job 123 (" in ended.said
     assert "rank 1: CUDA out of memory" in ended.said
     assert len(ended.said.splitlines()) == 1
-    for folder in (node.home, node.reports):
-        assert {p.name for p in folder.glob("*denpex*")} == {"denpex-123.txt", "denpex-123.json"}
+    for folder, forms in ((node.home, {"txt", "json", "html"}), (node.reports, {"txt", "json"})):
+        assert {p.name for p in folder.glob("*denpex*")} == {f"denpex-123.{form}" for form in forms}
         assert "CUDA out of memory" in (folder / "denpex-123.txt").read_text()
         assert json.loads((folder / "denpex-123.json").read_text())["first_failure"]["ranks"] == [1]
+    assert "rank 1" in (node.home / "denpex-123.html").read_text()
     assert node.verdict()["cause"].startswith("rank 1: CUDA out of memory")
 
 
@@ -168,14 +169,15 @@ def test_sigterm_ends_it_at_once_with_0(node):
 
 
 AS_NOBODY = """
-import os, sys
+import io, os, sys
 from aggregator import cli
 from aggregator.catalogue.entries import default_catalogue
-from aggregator.pipeline import postmortem
+from aggregator.pipeline import investigate
 from aggregator.reports import reporter
 from aggregator.slurm import epilog, kernel, logs, outputs, reader
-postmortem([sys.argv[2]])
-reporter("text"), reporter("json")
+case = investigate([sys.argv[2]])
+for form in ("text", "json", "html"):
+    reporter(form).render(case, io.StringIO())
 default_catalogue().read_files()
 os.setgroups([])
 os.setgid(int(sys.argv[1]))
