@@ -5,39 +5,42 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 
+from parsers.later import later
 from parsers.records import ExceptionInfo, Frame
 
-_LIBRARY = re.compile(r"(?:site-packages|dist-packages|/lib/python\d|<frozen|<string>|\.\./|/torch/)")
-_EVALUATION = re.compile(
+_LIBRARY = later(r"(?:site-packages|dist-packages|/lib/python\d|<frozen|<string>|\.\./|/torch/)")
+_EVALUATION = later(
     r"(?:^|_|\b)(?:eval|evaluat\w*|valid\w*|val|test|predict\w*|infer\w*|generate)(?:_|\b|$)"
     r"|\b(?:\w+_)?estimate_(?:\w+_)?loss(?:es)?$|(?:score|run|check|loss|on|over)_dev(?:_?set)?$"
     r"|\bdev(?:_?set)?(?:_(?:epoch|loop|step|loss|pass|score|batch))?$"
 )
-_TRAINING = re.compile(r"(?:^|_|\b)(?:(?:pre)?train(?:ing|er)?|fit|learn|fine_?tune)(?:_|\b|$)")
-_STEP_OF_TRAINING = re.compile(r"(?:^|_|\b)train(?:ing)?_(?:\w+_)?(?:step|batch|iter(?:ation)?)(?:_|\b|$)")
-_ONE_OUTPUT = re.compile(r"(?:^|_|\b)(?:predict|infer)_(?!(?:epoch|loop|(?:data)?set|loader|all|split)(?:_|$))\w")
+_TRAINING = later(r"(?:^|_|\b)(?:(?:pre)?train(?:ing|er)?|fit|learn|fine_?tune)(?:_|\b|$)")
+_STEP_OF_TRAINING = later(r"(?:^|_|\b)train(?:ing)?_(?:\w+_)?(?:step|batch|iter(?:ation)?)(?:_|\b|$)")
+_ONE_OUTPUT = later(r"(?:^|_|\b)(?:predict|infer)_(?!(?:epoch|loop|(?:data)?set|loader|all|split)(?:_|$))\w")
 """What a step of training may call too, to predict a value or a noise: in a training loop it is no evaluation."""
-_CHECKPOINT = re.compile(r"(?:save|checkpoint|ckpt|serialization|state_dict)")
+_CHECKPOINT = later(r"(?:save|checkpoint|ckpt|serialization|state_dict)")
 
 # (phase, pattern on "file:function"), the first that fits the innermost fitting frame; innermost frames first.
 _STACK = (
-    ("checkpoint", re.compile(r"checkpoint|ckpt|torch/serialization\.py|save_pretrained|safetensors", re.IGNORECASE)),
+    ("checkpoint", later(r"checkpoint|ckpt|torch/serialization\.py|save_pretrained|safetensors", re.IGNORECASE)),
     (
         "data_loading",
-        re.compile(
+        later(
             r"torch/utils/data/|collate|dataloader|/datasets?/|dataset\.py|__getitem__|load_batch|next_batch|webdataset"
             r"|data_collator|/data\.py|torchaudio|torchvision/io|soundfile|librosa|decord|/PIL/|cv2|lhotse|kaldi",
             re.IGNORECASE,
         ),
     ),
-    ("backward", re.compile(r"torch/_tensor\.py:backward|torch/autograd/|:backward$|_engine_run_backward")),
+    ("backward", later(r"torch/_tensor\.py:backward|torch/autograd/|:backward$|_engine_run_backward")),
     (
         "optimizer",
-        re.compile(r"torch/optim/|optimizer\.py|:(?:adamw?|sgd|_init_group|optimizer_step|clip_grad\w*)$"),
+        later(
+            r"torch/optim/|optimizer\.py|deepspeed/runtime/engine\.py:(?:step|_take_model_step)$|:(?:adamw?|sgd|_init_group|optimizer_step|clip_grad\w*)$"
+        ),
     ),
     (
         "init",
-        re.compile(
+        later(
             r":init_process_group$|:_new_process_group_helper|rendezvous|:from_pretrained$|:set_device$"
             r"|cuda/__init__\.py:_lazy_init|:init_distributed|:setup_distributed|:fully_shard$|:_init_device"
             r"|:parse_args|argparse\.py"
@@ -45,11 +48,9 @@ _STACK = (
     ),
     (
         "communication",
-        re.compile(
-            r"torch/distributed/(?:distributed_c10d|c10d_logger)|:(?:all_reduce|barrier|all_gather\w*|broadcast)$"
-        ),
+        later(r"torch/distributed/(?:distributed_c10d|c10d_logger)|:(?:all_reduce|barrier|all_gather\w*|broadcast)$"),
     ),
-    ("forward", re.compile(r"torch/nn/|:forward$|:_call_impl$|torch/nn/functional|:compute_loss$|:training_step$")),
+    ("forward", later(r"torch/nn/|:forward$|:_call_impl$|torch/nn/functional|:compute_loss$|:training_step$")),
 )
 
 _KIND_PHASE = {
@@ -87,30 +88,30 @@ def location(exception: ExceptionInfo | None) -> str | None:
 
 
 _CODE = (
-    ("backward", re.compile(r"\.backward\(")),
-    ("optimizer", re.compile(r"\b(?:optim\w*|opt|scaler|engine)\.step\(")),
-    ("checkpoint", re.compile(r"\bsave\w*\(|save_checkpoint|load_checkpoint|torch\.load\(")),
-    ("evaluation", re.compile(r"\b(?:evaluate|validate|eval_\w+|run_eval\w*|test_step)\(")),
+    ("backward", later(r"\.backward\(")),
+    ("optimizer", later(r"\b(?:\w*optim\w*|opt|scaler|\w*engine)\.step\(")),
+    ("checkpoint", later(r"\bsave\w*\(|save_checkpoint|load_checkpoint|torch\.load\(")),
+    ("evaluation", later(r"\b(?:evaluate|validate|eval_\w+|run_eval\w*|test_step)\(")),
     (
         "data_loading",
-        re.compile(r"\bnext\(|\bfor \w+(?:, ?\w+)* in \w*(?:loader|batches|data)|\bbatch\[|\bsample\[|\brecord\["),
+        later(r"\bnext\(|\bfor \w+(?:, ?\w+)* in \w*(?:loader|batches|data)|\bbatch\[|\bsample\[|\brecord\["),
     ),
-    ("communication", re.compile(r"\b(?:all_reduce|all_gather|barrier|broadcast|reduce_scatter)\(")),
-    ("forward", re.compile(r"\b(?:model|self\.model|net|module)\(|\bloss\w* ?= ")),
+    ("communication", later(r"\b(?:all_reduce|all_gather|barrier|broadcast|reduce_scatter)\(")),
+    ("forward", later(r"\b(?:model|self\.model|net|module)\(|\bloss\w* ?= ")),
 )
 """What a line of the user's own code was about; the innermost line that tells decides."""
 
 _TEXT = (
     (
         "data_loading",
-        re.compile(
+        later(
             r"\b(?:data ?sets?|data ?loader|batch(?:es)? from|tokeni[sz]\w+|decod\w+|prefetch\w*|download\w*|record)\b"
             r"|shard|reader\b|read_record|\bread(?:ing)? |\bnext batch\b",
             re.IGNORECASE,
         ),
     ),
-    ("evaluation", re.compile(r"\b(?:eval\w*|valid\w*)\b", re.IGNORECASE)),
-    ("checkpoint", re.compile(r"\b(?:checkpoint\w*|saving|ckpt)\b", re.IGNORECASE)),
+    ("evaluation", later(r"\b(?:eval\w*|valid\w*)\b", re.IGNORECASE)),
+    ("checkpoint", later(r"\b(?:checkpoint\w*|saving|ckpt)\b", re.IGNORECASE)),
 )
 
 

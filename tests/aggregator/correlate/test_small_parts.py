@@ -111,6 +111,7 @@ TRAIN = ("/home/mira/train.py", "main")
     [
         ([TRAIN, (f"{LIB}/torch/_tensor.py", "backward")], "backward"),
         ([TRAIN, (f"{LIB}/torch/optim/adamw.py", "step")], "optimizer"),
+        ([TRAIN, (f"{LIB}/deepspeed/runtime/engine.py", "_take_model_step")], "optimizer"),
         ([TRAIN, (f"{LIB}/torch/nn/modules/linear.py", "forward")], "forward"),
         ([TRAIN, (f"{LIB}/torch/utils/data/dataloader.py", "__next__")], "data_loading"),
         ([TRAIN, (f"{LIB}/torch/distributed/distributed_c10d.py", "all_reduce")], "communication"),
