@@ -21,6 +21,8 @@ from aggregator.catalogue.command import (
 from aggregator.diagnostics import start_logging
 from aggregator.errors import EXIT_CODES, DenpexError
 from aggregator.formats import formats_app
+from aggregator.history import NoHistory
+from aggregator.history.command import history
 from aggregator.query.command import query
 from aggregator.reports import ReportOptions, reporter
 from aggregator.reports.command import OUTCOME_CODES, ColorChoice, outcome_code, postmortem, report
@@ -130,6 +132,7 @@ def watch(
     ] = ColorChoice.AUTO,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="Let the exit code tell the outcome.")] = False,
     redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Mask secrets in all that is shown.")] = True,
+    no_history: NoHistory = False,
     verbose: Annotated[
         int, typer.Option("-v", "--verbose", count=True, show_default=False, help="Say more on stderr; -vv yet more.")
     ] = 0,
@@ -153,6 +156,10 @@ def watch(
         redact, on_failure, webhook, prometheus,
     )  # fmt: skip
     ending = watch_job(paths, options)
+    if not no_history:
+        from aggregator.history.journal import remember  # noqa: PLC0415 - help does without it
+
+        remember(paths, ending.verdict)
     shown = ReportOptions(redact=redact, color=use_color(color, sys.stdout), width=text_width(sys.stdout))
     with standard_output() as out:
         reporter("json" if is_json else "text", shown).render(Case(ending.verdict), out)
@@ -206,6 +213,7 @@ def export(
 
 app.command(epilog=EXIT_CODES)(diagnose)
 app.command(epilog=EXIT_CODES)(explain)
+app.command(epilog=EXIT_CODES)(history)
 app.command(epilog=EXIT_CODES)(query)
 app.command(epilog=EXIT_CODES)(slurm_epilog)
 

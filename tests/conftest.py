@@ -28,6 +28,14 @@ def our_loggers_as_they_were():
         logging.getLogger(name).propagate = True
 
 
+@pytest.fixture(scope="session", autouse=True)
+def state_of_the_tests_own(tmp_path_factory):
+    """Commands keep what they found in the user's state folder: not in the developer's, while they are tested."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture
 def update_golden(request):
     """Whether what the tests compare with is to be written anew."""

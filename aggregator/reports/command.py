@@ -14,6 +14,7 @@ from aggregator import safe
 from aggregator.catalogue.command import CatalogueFolders, SourceFolders, naming_from
 from aggregator.diagnostics import start_logging
 from aggregator.errors import EXIT_CODES
+from aggregator.history import NoHistory
 from aggregator.reports import ReportOptions, format_of, reporter, reporter_names
 from aggregator.reports.destination import refuse_overwrite, replacing, standard_output, text_width, use_color
 from aggregator.slurm.command import with_logs_of_jobs
@@ -88,6 +89,7 @@ def postmortem(
     redact: _Redact = True,
     catalogue: CatalogueFolders = None,
     source: SourceFolders = None,
+    no_history: NoHistory = False,
     verbose: _Verbose = 0,
 ) -> None:  # fmt: skip
     """Say which rank failed first, with the lines that prove it.
@@ -101,7 +103,7 @@ def postmortem(
     start_logging(0 if quiet else 1 + verbose)
     if output is not None:
         refuse_overwrite(output, force=force)
-    case = _investigate(paths, catalogue, source)
+    case = _investigate(paths, catalogue, source, keep=not no_history)
     _write(case, "json" if is_json else report_format, output, color, force=force, redact=redact)
     if exit_code:
         raise typer.Exit(outcome_code(case.verdict))
@@ -121,6 +123,7 @@ def report(
     redact: _Redact = True,
     catalogue: CatalogueFolders = None,
     source: SourceFolders = None,
+    no_history: NoHistory = False,
     verbose: _Verbose = 0,
 ) -> None:  # fmt: skip
     """Write the verdict to a file for somebody else: a page that opens anywhere, or the form that FILE's ending names.
@@ -134,7 +137,7 @@ def report(
     start_logging(0 if quiet else 1 + verbose)
     refuse_overwrite(output, force=force)
     name = report_format or format_of(output.name) or _FOR_FILES
-    case = _investigate(paths, catalogue, source)
+    case = _investigate(paths, catalogue, source, keep=not no_history)
     _write(case, name, output, ColorChoice.NEVER, force=force, redact=redact)
     if not quiet and str(output) != "-":
         complain(f"{name} report written to {safe.show(str(output))}\n")
@@ -142,10 +145,15 @@ def report(
         raise typer.Exit(outcome_code(case.verdict))
 
 
-def _investigate(paths: list[str], catalogue: CatalogueFolders, source: SourceFolders) -> Case:
+def _investigate(paths: list[str], catalogue: CatalogueFolders, source: SourceFolders, *, keep: bool) -> Case:
+    from aggregator.history.journal import remember  # noqa: PLC0415 - help does without it
     from aggregator.pipeline import investigate  # noqa: PLC0415 - brings the whole parser in
 
-    return investigate(with_logs_of_jobs(paths), naming=naming_from(catalogue, source))
+    files = with_logs_of_jobs(paths)
+    case = investigate(files, naming=naming_from(catalogue, source))
+    if keep:
+        remember(files, case.verdict)
+    return case
 
 
 def _write(case: Case, name: str, output: Path | None, color: ColorChoice, *, force: bool, redact: bool) -> None:
