@@ -63,7 +63,7 @@ def _section(title: str, found: Sequence[Recurrence], *, are_kinds: bool) -> Ite
 def _told(record: Record, ending: Ending) -> str:
     """One attempt in a line."""
     moment = words.moment(ending.time if ending.time is not None else record.time)
-    text = f"{moment} {ending.outcome}"
+    text = f"{moment or 'at an unknown time'} {ending.outcome}"
     if not ending.kind:
         return text
     who = words.ranks_words(ending.ranks) if ending.ranks else "no rank named"

@@ -2,14 +2,15 @@
 
 A backslash is not enough: GitHub and its kin make mentions (`@name`), references (`#12`, `owner/name#1`), addresses
 and emoji of what a renderer gives them, escaped or not. What they leave alone is code. So only words and numbers stay
-prose; all else becomes a code span. Syntax: https://spec.commonmark.org/0.31.2/, https://github.github.com/gfm/
+prose; all else becomes a code span. (`www.` is an address to GitHub, so `www` is no word.) Syntax:
+https://spec.commonmark.org/0.31.2/, https://github.github.com/gfm/
 """
 
 from __future__ import annotations
 
 import re
 
-_WORD = r"[^\W\d_]+(?:['\u2019-][^\W\d_]+)*"
+_WORD = r"(?!(?i:www)\b)[^\W\d_]+(?:['\u2019-][^\W\d_]+)*"
 _NUMBER = r"[±+]?\d+(?:[.,-]\d+)*%?|\d\d:\d\d:\d\d(?:\.\d+)?Z"
 _PLAIN = re.compile(rf"(?:{_WORD}|{_NUMBER}|…)?")
 _TOKEN = re.compile(r"[^\s`]*`[^`]+`[^\s`]*|\S+")

@@ -3,7 +3,9 @@
 import re
 from itertools import pairwise
 
+import cmarkgfm
 import pytest
+from cmarkgfm.cmark import Options
 from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
@@ -35,6 +37,7 @@ PAYLOADS = (
     "    indented\n\t> quoted",
     "1. one",
     " ` ",
+    "see www. or WWW., xmpp: mailto:",
 )
 
 
@@ -58,6 +61,12 @@ def test_the_report_of_a_sample_run_is_the_golden_one(run, golden):
     golden(f"{run}.md", without_root(rendered(sample(run), "markdown")))
 
 
+def tags_by_github(markdown):
+    """The elements that GitHub's own renderer makes outside of code."""
+    html = cmarkgfm.github_flavored_markdown_to_html(markdown, Options.CMARK_OPT_UNSAFE)
+    return set(re.findall(r"<(\w+)", re.sub(r"(?s)<code.*?</code>", "", html)))
+
+
 def titles(markdown):
     found = PARSER.parse(markdown)
     return [after.content for token, after in pairwise(found) if token.type == "heading_open"]
@@ -77,6 +86,7 @@ def test_the_report_has_its_parts_in_order():
 def test_nothing_of_a_log_becomes_markup(payload, status):
     markdown = rendered(hostile(payload, status=status), "markdown")
     assert names(markdown) <= OURS
+    assert tags_by_github(markdown) <= {"h2", "h3", "p", "ul", "li", "strong", "pre"}
     told = in_the_open(markdown)
     assert not re.search(r"[@#<>\[\]&$~|`*_\\]|://|www\.|:[a-z_]+:", told), told
     fences = [token for token in tokens(markdown) if token.type == "fence"]
@@ -89,10 +99,12 @@ def test_nothing_of_a_log_becomes_markup(payload, status):
 @example("a` `b")
 @example("1) x")
 @example("\ufeff@x")
+@example("www. x")
 def test_any_text_stays_text_in_a_sentence(text):
     shown = safe.show(text)
     markdown = f"- {prose(shown)} end"
     assert names(markdown) <= OURS - {"fence", "heading"}
+    assert tags_by_github(markdown) <= {"ul", "li"}
     assert [token.type for token in PARSER.parse(markdown)].count("list_item_open") == 1
     content = "".join(token.content for token in tokens(markdown) if token.type in {"text", "code_inline"})
     assert re.sub(r"[\s`]", "", content) == re.sub(r"[\s`]", "", f"{shown}end")
