@@ -7,6 +7,7 @@ https://code.visualstudio.com/docs/debugtest/tasks#_defining-a-problem-matcher
 from __future__ import annotations
 
 import re
+from itertools import islice
 from typing import TYPE_CHECKING, TextIO
 
 from aggregator import safe
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from aggregator.verdict import Failure
 
 MAX_PROBLEMS = 50
+"""The first ones: who opens the fiftieth consequence?"""
 _COLON_OF_PLACE = re.compile(r":(?=\d+:)")
 
 
@@ -38,7 +40,7 @@ class ProblemsReporter:
         """Write the lines."""
         failure = case.verdict.first_failure
         if failure is not None:
-            lines = list(self._lines(case, failure))[:MAX_PROBLEMS]
+            lines = islice(self._lines(case, failure), MAX_PROBLEMS)
             out.writelines(words.fit(f"{line}\n", out.encoding) for line in lines)
 
     def _lines(self, case: Case, failure: Failure) -> Iterator[str]:
