@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import sys
 
 from aggregator import __version__
 from aggregator.streams import complain, settle
+
+_GARBAGE = 20_000
+"""New objects after which garbage is looked for: what imports make, and what is parsed of a log, is none."""
 
 
 def main() -> int:
@@ -21,6 +25,7 @@ def main() -> int:
             sys.stdout.write(f"denpex-agg {__version__}\n")
             sys.stdout.flush()
             return 0
+    gc.set_threshold(_GARBAGE)
     from aggregator.cli import run  # noqa: PLC0415 - see above
 
     code = run(arguments)

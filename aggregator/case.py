@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from aggregator.timeline import Timeline
-
 _WORDS = 6
 """So many words in a line tell which it is."""
 
 if TYPE_CHECKING:
     from aggregator.correlate.judge import Judged
     from aggregator.excerpts import Excerpt
+    from aggregator.timeline import Timeline
     from aggregator.verdict import Evidence, Verdict
     from parsers.records import ExceptionInfo
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import sys
 import traceback
+from copy import copy
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NoReturn
@@ -246,13 +247,25 @@ def run(arguments: Sequence[str]) -> int:
     return _code_of(list(arguments))
 
 
+def _asked_of(words: Sequence[str]) -> typer.Typer:
+    """The program with only the command that a line begins with: to make them all takes as long as a small job."""
+    names = {
+        info.name or getattr(info.callback, "__name__", "").replace("_", "-"): info for info in app.registered_commands
+    }
+    if not words or words[0] not in names:
+        return app
+    one = copy(app)
+    one.registered_commands, one.registered_groups = [names[words[0]]], []
+    return one
+
+
 def _code_of(words: list[str]) -> int:
     options_end = words.index("--") if "--" in words else len(words)
     is_debug = "--debug" in words[:options_end]
     words = [word for word in words[:options_end] if word != "--debug"] + words[options_end:]
     signal.signal(signal.SIGTERM, _terminate)
     try:
-        result = typer.main.get_command(app).main(args=words, prog_name=PROGRAM, standalone_mode=False)
+        result = typer.main.get_command(_asked_of(words)).main(args=words, prog_name=PROGRAM, standalone_mode=False)
     except SystemExit as error:
         if isinstance(error.__context__, BrokenPipeError):  # Typer's way to end when nobody reads its help
             return CLOSED_PIPE

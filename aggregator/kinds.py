@@ -5,30 +5,31 @@ from __future__ import annotations
 import re
 
 from aggregator.layouts import is_log_name, plain_name, stem
+from parsers.later import later
 from parsers.records import SourceKind
 
-_KERNEL_WORD = re.compile(
+_KERNEL_WORD = later(
     r"(?i)(?:^|(?<=[._-]))(?:dmesg|kern(?:el)?|journal(?:ctl)?|syslog|messages|fabricmanager|all|full|xid|nvrm|[thwx])"
     r"(?=$|[._-])"
 )
-_DUMP_NAME = re.compile(
+_DUMP_NAME = later(
     r"(?:nccl|comm_lib|fr|flight_recorder|gloo|pg)_?trace_rank_?\d+(?:\.(?:json|pkl|pickle))?$", re.IGNORECASE
 )
 _DUMP_KEYS = (b"entries", b"pg_config", b"pg_status")
-_KERNEL_NAME = re.compile(
+_KERNEL_NAME = later(
     r"(?:^|[._-])dmesg(?:$|[._-])|^kern(?:el)?\.log|^journal(?:ctl)?(?:$|[._-])|^syslog(?:$|[._-])|^messages(?:$|\.\d)",
     re.IGNORECASE,
 )
-_KERNEL_LINE = re.compile(
+_KERNEL_LINE = later(
     rb"^(?:<\d{1,3}>)?(?:\[ *\d{1,9}\.\d{6}\]|\[[A-Z][a-z]{2} [A-Z][a-z]{2} [ \d]\d \d\d:\d\d:\d\d \d{4}\]) "
     rb"|^(?:[A-Z][a-z]{2} [ \d]\d|\d{4}-\d\d-\d\dT)[\d:.+Z -]{0,40} ?[\w.-]{1,64} kernel: ",
     re.MULTILINE,
 )
-_KERNEL_TALK = re.compile(
+_KERNEL_TALK = later(
     rb"NVRM|oom-kill|[Oo]ut of memory: Kill|pcieport|mlx5_core|nvidia|kernel:|audit:|EXT4-fs|XFS|systemd"
 )
 _STATUS_NAMES = tuple(
-    (layout, re.compile(pattern, re.IGNORECASE))
+    (layout, later(pattern, re.IGNORECASE))
     for layout, pattern in (
         ("scheduler", r"(?:sacct|scontrol|squeue|sinfo|seff|bjobs|qstat|bhist)(?:[._-].*)?"),
         ("scheduler", r"kubectl[._-](?:describe|get|events).*|describe[._-](?:pod|node|job)s?\b.*|events\.txt"),
@@ -44,19 +45,19 @@ _STATUS_NAMES = tuple(
         ("table", r".*\.(?:csv|tsv)"),
     )
 )
-_A_STATUS_NAME = re.compile("|".join(f"(?:{pattern.pattern})" for _, pattern in _STATUS_NAMES), re.IGNORECASE)
-_STATUS_HEAD = re.compile(
+_A_STATUS_NAME = later("|".join(f"(?:{pattern.pattern})" for _, pattern in _STATUS_NAMES), re.IGNORECASE)
+_STATUS_HEAD = later(
     rb"\s*JobID[ |].*State|JobId=\d+ (?:ArrayJobId=\S+ ArrayTaskId=\S+ )?JobName="
     rb"|Name: +\S+\nNamespace: +|LAST SEEN +TYPE +REASON"
     rb"|apiVersion: v1\r?\n(?:items:|kind: (?:Pod|List|Event)\b)"
 )
-_DATA_SUFFIX = re.compile(
+_DATA_SUFFIX = later(
     r"(?i)\.(?:pt|pth|safetensors|distcp|bin|ckpt|npy|npz|parquet|arrow|feather|h5|hdf5|onnx|gguf|tfrecord|idx|nsys-rep"
     r"|qdrep|sqlite|db|wandb|so|pyc|whl|png|jpe?g|gif|svg|pdf|mp4|wav|prof|pb)$|tfevents"
 )
-_OUR_REPORT = re.compile(r"denpex-\d+(?:\.\d)?\.(?:txt|json)|.+\.(?:sarif|problems|github|prom|trace\.json)")
+_OUR_REPORT = later(r"denpex-\d+(?:\.\d)?\.(?:txt|json)|.+\.(?:sarif|problems|github|prom|trace\.json)")
 """What the Slurm epilog leaves in a job's folder, and reports whose ending tells: they quote failures."""
-_ARCHIVE = re.compile(r"\.(?:tar|tgz|tbz2?|txz|zip|7z|rar)$|\.tar\.\w+$", re.IGNORECASE)
+_ARCHIVE = later(r"\.(?:tar|tgz|tbz2?|txz|zip|7z|rar)$|\.tar\.\w+$", re.IGNORECASE)
 
 
 def skip_reason(name: str) -> str | None:

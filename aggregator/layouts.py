@@ -12,6 +12,8 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from parsers.later import later
+
 if TYPE_CHECKING:
     from collections.abc import Callable
 
@@ -34,10 +36,10 @@ class Hints:
     """What the name holds beside its rank (`node-b` of `node-b_rank3.log`): a host, if its siblings agree."""
 
 
-_COMPRESSED = re.compile(r"\.(?:gz|bz2|xz|zst|zstd)$", re.IGNORECASE)
+_COMPRESSED = later(r"\.(?:gz|bz2|xz|zst|zstd)$", re.IGNORECASE)
 _COMPRESSED_ENDS = frozenset({".gz", "bz2", ".xz", "zst", "std"})
-_EXTENSION = re.compile(r"(?:\.(?:log|txt|out|err|stdout|stderr|output|tail|head))+$", re.IGNORECASE)
-_ROTATED = re.compile(
+_EXTENSION = later(r"(?:\.(?:log|txt|out|err|stdout|stderr|output|tail|head))+$", re.IGNORECASE)
+_ROTATED = later(
     r"^(?P<base>.+?)[.-](?P<mark>\d{1,3}|\d{4}-?\d\d-?\d\d(?:[T_-]?\d{2}(?:[:-]?\d{2}(?:[:-]?\d{2})?)?)?|\d{10})$"
 )
 
@@ -80,7 +82,7 @@ def stream_of(parts: tuple[str, ...]) -> str | None:
     return None
 
 
-_TORCHRUN = re.compile(
+_TORCHRUN = later(
     r"^(?P<group>.*?)/?(?<![^/])attempt_(?P<attempt>\d+)/"
     r"(?:(?P<local>\d+)/(?:(?P<stream>stdout|stderr)\.log|error\.json)|(?:filtered_)?(?P<merged>stdout|stderr)\.log)$"
 )
@@ -106,7 +108,7 @@ def torchrun_log_dir(parts: tuple[str, ...]) -> Hints | None:
 
 
 _LAUNCHER_NAMES = tuple(
-    (layout, re.compile(pattern, re.IGNORECASE))
+    (layout, later(pattern, re.IGNORECASE))
     for layout, pattern in (
         # NeMo exp_manager.py
         ("nemo-files", r"nemo_log_globalrank-(?P<rank>\d+)_localrank-(?P<local_rank>\d+)\.txt"),
@@ -133,7 +135,7 @@ _LAUNCHER_NAMES = tuple(
 )
 
 
-_A_LAUNCHERS_NAME = re.compile(
+_A_LAUNCHERS_NAME = later(
     "|".join(re.sub(r"\?P<\w+>", "?:", pattern.pattern) for _, pattern in _LAUNCHER_NAMES), re.IGNORECASE
 )
 
@@ -155,7 +157,7 @@ def launcher_names(parts: tuple[str, ...]) -> Hints | None:
     return None
 
 
-_POD_LOG = re.compile(r"^(?P<ns>[a-z0-9-]+)_(?P<pod>[a-z0-9.-]+)_(?P<uid>[0-9a-f-]{8,})$")
+_POD_LOG = later(r"^(?P<ns>[a-z0-9-]+)_(?P<pod>[a-z0-9.-]+)_(?P<uid>[0-9a-f-]{8,})$")
 
 
 def kubelet_pods(parts: tuple[str, ...]) -> Hints | None:
@@ -168,7 +170,7 @@ def kubelet_pods(parts: tuple[str, ...]) -> Hints | None:
     return Hints("k8s-pod", host=pod["pod"], attempt=int(parts[-1].split(".")[0]), group="/".join(parts[:-1]))
 
 
-_NUMBERED = re.compile(
+_NUMBERED = later(
     r"(?P<q>(?:[a-z]+[._-])*?)(?P<scope>global|world|local|node|machine|host|group|[a-z]{1,3}p|tensor|pipeline|data"
     r"|expert|model|virtual|context|l)?[._-]?rank[._=-]{0,2}(?P<n>\d{1,7})(?![a-z0-9])",
     re.IGNORECASE,
@@ -224,13 +226,13 @@ _COUNTED = (
     r"runs?|attempt|restart|retry|try|epoch|step|iter|part|chunk|exp|experiment|trial|fold|seed|version|ver|v|shard|stage"
     r"|phase|jobs?|array|round|cycle|day|backup|old|bak|checkpoint|ckpt|config|eval|test|val|slurm|group"
 )
-NO_RANK = re.compile(_COUNTED)
-_NO_HOST = re.compile(
+NO_RANK = later(_COUNTED)
+_NO_HOST = later(
     _COUNTED
     + r"|ranks?|logs?|out|err|stdout|stderr|output|train|task|proc|process|r|p|local|lrank|localrank|error|debug"
 )
 """Words that number something else than ranks, and than machines."""
-_MACHINE = re.compile(
+_MACHINE = later(
     r"\d{1,3}(?:\.\d{1,3}){3}|ip(?:-\d{1,3}){4}|[a-z0-9.-]+-(?:master|worker|launcher|chief|ps|head)-\d+"
     r"|(?:node|host|hgx|dgx|compute|server|nid|cn|gn)(?:-?[a-z])?(?:-?\d+)+|(?:node|host|hgx|dgx|gpu)-[a-z]\d*",
     re.IGNORECASE,
@@ -259,9 +261,9 @@ def host_family(names: set[str]) -> set[str]:
     return hosts.union(*(family for family in shapes.values() if len(family) > 1))
 
 
-NODE_WORD = re.compile(r"nodes?|hosts?|machine|server|noderank|nodeid")
-LOCAL_WORD = re.compile(r"gpus?|cuda|devices?|dev|lrank|local|localrank")
-RANK_WORD = re.compile(r"|logs?|out|err|std|worker|workers|proc|process|task|output|train|trainer|console|r|p|w|mpi|pe")
+NODE_WORD = later(r"nodes?|hosts?|machine|server|noderank|nodeid")
+LOCAL_WORD = later(r"gpus?|cuda|devices?|dev|lrank|local|localrank")
+RANK_WORD = later(r"|logs?|out|err|std|worker|workers|proc|process|task|output|train|trainer|console|r|p|w|mpi|pe")
 
 
 def from_zero(numbers: set[int]) -> bool:
@@ -287,18 +289,18 @@ def natural(text: str) -> tuple[tuple[str, int], ...]:
     return tuple((word, int(number or 0)) for word, number in re.findall(r"(\D*)(\d{0,18})", text))
 
 
-_ATTEMPT = re.compile(r"(?:^|[/._-])(?:attempt|restart|retry|try)[._-]?(\d{1,4})(?=$|[/._-])", re.IGNORECASE)
-_JOB_ID = re.compile(r"(?:^|[._-])(?:j|job|jobid)?[._-]?([1-9]\d{3,11})(?=$|[._-])", re.IGNORECASE)
-_DATE = re.compile(r"(?:^|\D)(?:19|20)\d\d(?:$|[-_.]?[01]\d)")
+_ATTEMPT = later(r"(?:^|[/._-])(?:attempt|restart|retry|try)[._-]?(\d{1,4})(?=$|[/._-])", re.IGNORECASE)
+_JOB_ID = later(r"(?:^|[._-])(?:j|job|jobid)?[._-]?([1-9]\d{3,11})(?=$|[._-])", re.IGNORECASE)
+_DATE = later(r"(?:^|\D)(?:19|20)\d\d(?:$|[-_.]?[01]\d)")
 
 
 _LAUNCHER_WORD = (
     r"torchrun|torchelastic|elastic|accelerate|deepspeed|mpirun|srun|sbatch|slurm|ray|launch(?:er)?|agent|train(?:er|ing)?"
     r"|jobs?|runs?|logs?|output|console|out|err|stdout|stderr"
 )
-_LAUNCHER_HEAD = re.compile(rf"^(?:(?:{_LAUNCHER_WORD})[._-]+(?:\d{{4,}}[._-]+)?)+(?=[A-Za-z0-9])", re.IGNORECASE)
-_LAUNCHER_TAIL = re.compile(rf"(?<=[A-Za-z0-9])(?:[._-]+(?:{_LAUNCHER_WORD}))+$", re.IGNORECASE)
-_HOST_LIKE = re.compile(r"[A-Za-z].*(?:[A-Za-z]\d{1,5}|[._-][A-Za-z])", re.IGNORECASE)
+_LAUNCHER_HEAD = later(rf"^(?:(?:{_LAUNCHER_WORD})[._-]+(?:\d{{4,}}[._-]+)?)+(?=[A-Za-z0-9])", re.IGNORECASE)
+_LAUNCHER_TAIL = later(rf"(?<=[A-Za-z0-9])(?:[._-]+(?:{_LAUNCHER_WORD}))+$", re.IGNORECASE)
+_HOST_LIKE = later(r"[A-Za-z].*(?:[A-Za-z]\d{1,5}|[._-][A-Za-z])", re.IGNORECASE)
 
 
 def file_host(name: str) -> str:

@@ -13,7 +13,6 @@ import lzma
 import os
 import re
 import stat
-import tempfile
 import zlib
 from dataclasses import dataclass, field
 from functools import cache
@@ -138,6 +137,8 @@ def _seekable_stdin(fd: int) -> int:
     """
     if stat.S_ISREG(os.fstat(fd).st_mode):
         return os.dup(fd)
+    import tempfile  # noqa: PLC0415 - takes longer to import than a small job to read
+
     with tempfile.TemporaryFile() as spool:
         copied = 0
         while (piece := os.read(fd, _PIECE)) and copied < DEFAULT_BUDGET.total:

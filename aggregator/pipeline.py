@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Sequence
-from concurrent.futures import Executor
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 from aggregator.case import Case
 from aggregator.catalogue.naming import SHIPPED, Naming
@@ -17,15 +17,18 @@ from aggregator.opening import DEFAULT_BUDGET, Budget, ReadNotes, read_chunks
 from aggregator.reference import newest_date
 from aggregator.verdict import Verdict
 from parsers.blocks import exception_signal
-from parsers.flight_recorder import FlightDump, load_dump
 from parsers.lexicon import default_lexicon
 from parsers.multiline import Place
 from parsers.records import Role, Signal, Skipped, Source, SourceKind, Stamp, StampQuality
-from parsers.safe_pickle import DamagedDump, UnsafePickle
 from parsers.scan import Scan
 from parsers.timestamps import StampContext
 from parsers.torch_elastic import read_error_json
 from parsers.triage import LogTriage
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
+
+    from parsers.flight_recorder import FlightDump
 
 RECORDS = frozenset({SourceKind.FLIGHT_RECORDER, SourceKind.ERROR_JSON})
 """Kinds of files that are read as a whole."""
@@ -142,6 +145,9 @@ def _whole(source: Source, notes: ReadNotes, limit: int) -> bytes | None:
 
 
 def _dump(source: Source, data: bytes, notes: ReadNotes) -> FlightDump | None:
+    from parsers.flight_recorder import load_dump  # noqa: PLC0415 - few jobs have dumps
+    from parsers.safe_pickle import DamagedDump, UnsafePickle  # noqa: PLC0415 - as above
+
     try:
         return load_dump(data, source.rank)
     except UnsafePickle as error:

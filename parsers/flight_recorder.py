@@ -14,7 +14,6 @@ from enum import StrEnum
 from typing import TypeVar
 
 from parsers.records import Frame
-from parsers.safe_pickle import DamagedDump, load_json, load_pickle
 
 MAX_ENTRIES = 200_000
 MAX_FRAMES = 128
@@ -125,6 +124,8 @@ def load_dump(data: bytes, rank: int | None) -> FlightDump:
         UnsafePickle: a pickle that holds more than plain data.
         DamagedDump: cut off, malformed, or not a flight-recorder dump.
     """
+    from parsers.safe_pickle import DamagedDump, load_json, load_pickle  # noqa: PLC0415 - few jobs have dumps
+
     raw = load_pickle(data) if data[:1] == b"\x80" else load_json(data)
     if not isinstance(raw, dict) or not any(key in raw for key in ("entries", "pg_status", "pg_config")):
         raise DamagedDump("not a flight-recorder dump: none of `entries`, `pg_config` and `pg_status` is in it")

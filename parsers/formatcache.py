@@ -1,19 +1,10 @@
-"""Keeps the parsed message formats between runs: reading some twenty TOML files takes longer than a small job.
-
-The cache is one JSON file in the user's cache folder, named by a digest of what it was made of. It holds no samples,
-which only checks need. Anything wrong with it means reading the formats themselves.
-"""
+"""The message formats as they are kept between runs (`cachefile`): without samples, which only checks need."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-import os
-import tempfile
-from contextlib import suppress
 from dataclasses import asdict
-from pathlib import Path
 
+from parsers.cachefile import cached
 from parsers.lineformats import FORMATS_DIR, Format, Message, Prefix, Sample, load_formats
 from parsers.records import Role
 
@@ -27,38 +18,7 @@ def formats_for_reading() -> tuple[Format, ...]:
     Raises:
         FormatError: see `load_formats`.
     """
-    place = _place()
-    with suppress(OSError, ValueError, KeyError, TypeError, RecursionError):
-        if stored := _thaw(json.loads(place.read_bytes())):
-            return stored
-    formats = load_formats()
-    with suppress(OSError):
-        _store(place, json.dumps([_freeze(fmt) for fmt in formats], separators=(",", ":")))
-    return formats
-
-
-def _place() -> Path:
-    digest = hashlib.blake2b(str(_LAYOUT).encode(), digest_size=12)
-    with os.scandir(FORMATS_DIR) as entries:
-        for entry in sorted(entries, key=lambda entry: entry.name):
-            status = entry.stat()
-            digest.update(f"{entry.name}/{status.st_size}/{status.st_mtime_ns}/".encode())
-    base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")  # noqa: PTH111, PTH118 - Path.home raises where there is none
-    return Path(base) / "denpex-agg" / f"formats-{digest.hexdigest()}.json"
-
-
-def _store(place: Path, text: str) -> None:
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for old in place.parent.glob("formats-*.json"):
-        old.unlink(missing_ok=True)
-    handle, name = tempfile.mkstemp(dir=place.parent)
-    try:
-        with os.fdopen(handle, "w", encoding="utf-8") as out:
-            out.write(text)
-        Path(name).replace(place)
-    except OSError:
-        Path(name).unlink(missing_ok=True)
-        raise
+    return cached("formats", FORMATS_DIR.iterdir, lambda: [_freeze(fmt) for fmt in load_formats()], _thaw, _LAYOUT)
 
 
 def _freeze(fmt: Format) -> dict[str, object]:
@@ -78,6 +38,8 @@ def _freeze(fmt: Format) -> dict[str, object]:
 
 
 def _thaw(raw: list[dict[str, object]]) -> tuple[Format, ...]:
+    if not raw:
+        raise ValueError("there are formats")
     return tuple(
         Format(
             str(item["id"]), str(item["title"]), str(item["url"]),

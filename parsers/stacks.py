@@ -13,36 +13,35 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from parsers.later import later
 from parsers.records import Frame
 
 STACK_LITERALS = ("(most recent call first):", "Python v3", " (idle)", " (active)", "+gil)", " (LWP ")
 """What a dump can begin with."""
 
-_PYTHON_HEAD = re.compile(r"^(?:Current thread|Thread) 0x[0-9a-fA-F]+(?: \[[^\]]{0,64}\])? \(most recent call first\)")
-_SPY_HEAD = re.compile(
+_PYTHON_HEAD = later(r"^(?:Current thread|Thread) 0x[0-9a-fA-F]+(?: \[[^\]]{0,64}\])? \(most recent call first\)")
+_SPY_HEAD = later(
     r'^Thread (?P<tid>0x[0-9A-Fa-f]+|\d+) \((?:idle|active)(?:\+gil)?\)(?:: "(?P<name>[^"]{0,200})")?\s*$'
 )
-_GDB_HEAD = re.compile(r"^Thread (?P<number>\d+) \(Thread 0x[0-9a-f]+ \(LWP (?P<tid>\d+)\)[^)]{0,80}\)+:?")
+_GDB_HEAD = later(r"^Thread (?P<number>\d+) \(Thread 0x[0-9a-f]+ \(LWP (?P<tid>\d+)\)[^)]{0,80}\)+:?")
 _FIRST_CALL_FIRST = "Traceback (most recent call first):"
-_VERSION = re.compile(r"^Python v\d+\.\d+\.\S+(?: \(.{1,500}\))?\s*$")
-_PROCESS = re.compile(r"^Process (?P<pid>\d{1,10}): (?P<command>.*)")
-_PARENT = re.compile(r"^Parent Process (?P<pid>\d{1,10}): ")
-_PYTHON_FRAME = re.compile(
-    r'^  File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}|\?\?\?),? in (?P<function>.{1,300})'
-)
-_SPY_FRAME = re.compile(r"^ {4}(?P<function>\S.{0,500}?) \((?P<file>[^()]{1,1000}?)(?::(?P<line>\d{1,9}))?\)\s*$")
-_GDB_FRAME = re.compile(
+_VERSION = later(r"^Python v\d+\.\d+\.\S+(?: \(.{1,500}\))?\s*$")
+_PROCESS = later(r"^Process (?P<pid>\d{1,10}): (?P<command>.*)")
+_PARENT = later(r"^Parent Process (?P<pid>\d{1,10}): ")
+_PYTHON_FRAME = later(r'^  File "(?P<file>[^"]{1,1000})", line (?P<line>\d{1,9}|\?\?\?),? in (?P<function>.{1,300})')
+_SPY_FRAME = later(r"^ {4}(?P<function>\S.{0,500}?) \((?P<file>[^()]{1,1000}?)(?::(?P<line>\d{1,9}))?\)\s*$")
+_GDB_FRAME = later(
     r"^#\d{1,4}\s+(?:0x[0-9a-f]+ in )?(?P<function>[^\s(]{1,500}) ?\(.*?"
     r"(?: from (?P<library>\S{1,500})| at (?P<file>[^\s:]{1,500}):(?P<line>\d{1,9}))?\s*$"
 )
-_ANY_FRAME = re.compile(r'^(?:  (?:File "|Binary file "|<|\.\.\.)| {4,}\S|#\d{1,4}\s+\S)')
+_ANY_FRAME = later(r'^(?:  (?:File "|Binary file "|<|\.\.\.)| {4,}\S|#\d{1,4}\s+\S)')
 _MAX_FRAMES = 400
 
-_LOCAL_RANK = re.compile(r"(?:--?local[-_]rank[= ]|\bLOCAL_RANK=)(?P<rank>\d{1,6})\b")
-_RANK = re.compile(r"(?:(?:^|\s)--?(?:global[-_])?rank[= ]|\bRANK=)(?P<rank>\d{1,6})\b")
-_EXAMINED = re.compile(r"\b(?:py-spy|gdb|pstack|eu-stack|gstack)\b.{0,300}?\s(?P<pid>\d{2,10})\b")
-_HEADING = re.compile(r"\b(?P<scope>local[ _-]?|node[ _-]?)?rank[ _=:#]{0,2}(?P<rank>\d{1,6})\b", re.IGNORECASE)
-_ABOUT_STACKS = re.compile(
+_LOCAL_RANK = later(r"(?:--?local[-_]rank[= ]|\bLOCAL_RANK=)(?P<rank>\d{1,6})\b")
+_RANK = later(r"(?:(?:^|\s)--?(?:global[-_])?rank[= ]|\bRANK=)(?P<rank>\d{1,6})\b")
+_EXAMINED = later(r"\b(?:py-spy|gdb|pstack|eu-stack|gstack)\b.{0,300}?\s(?P<pid>\d{2,10})\b")
+_HEADING = later(r"\b(?P<scope>local[ _-]?|node[ _-]?)?rank[ _=:#]{0,2}(?P<rank>\d{1,6})\b", re.IGNORECASE)
+_ABOUT_STACKS = later(
     r"\b(?:stacks?|stacktraces?|dump(?:ing|ed|s)?|SIGUSR\d|py-spy|faulthandler|pid)\b|^\W*rank[ _=:#]{0,2}\d+\W*$",
     re.IGNORECASE,
 )
@@ -223,7 +222,7 @@ def show_stack(frames: Sequence[Frame], limit: int = 24) -> str:
     return "\n".join(f"{frame.function} ({frame.file}:{frame.line})" for frame in frames[:limit])
 
 
-_SHOWN = re.compile(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$")
+_SHOWN = later(r"^(?P<function>.*?) \((?P<file>.*):(?P<line>\d+)\)$")
 
 
 def shown_frames(text: str) -> tuple[Frame, ...]:
@@ -234,25 +233,25 @@ def shown_frames(text: str) -> tuple[Frame, ...]:
 
 # What a frame is, as `file:function`.
 
-_INSTALLED = re.compile(r"(?:site|dist)-packages/|/lib(?:64)?/python\d|^<|\.so(?:[.\d]*)$|^/(?:usr/)?lib|^$")
-_PACKAGES = re.compile(
+_INSTALLED = later(r"(?:site|dist)-packages/|/lib(?:64)?/python\d|^<|\.so(?:[.\d]*)$|^/(?:usr/)?lib|^$")
+_PACKAGES = later(
     r"^(?:torch|torchvision|torchaudio|deepspeed|transformers|accelerate|datasets|lightning|pytorch_lightning|horovod"
     r"|jax|jaxlib|flax|tensorflow|numpy|filelock|fsspec|ray|composer|streaming|webdataset|apex|triton|tqdm|wandb|h5py"
     r"|pyarrow|pandas|requests|urllib3|botocore|boto3|s3fs|huggingface_hub|safetensors|zmq|PIL|cv2)/"
 )
-_WORKER = re.compile(r"torch/utils/data/_utils/worker\.py:_worker_loop$")
+_WORKER = later(r"torch/utils/data/_utils/worker\.py:_worker_loop$")
 _WAITS = (
-    (Waits.OTHER, re.compile(r"torch/utils/data/|torch/distributed/checkpoint/|torch/serialization\.py")),
+    (Waits.OTHER, later(r"torch/utils/data/|torch/distributed/checkpoint/|torch/serialization\.py")),
     (
         Waits.STORE,
-        re.compile(
+        later(
             r"torch/distributed/(?:rendezvous|elastic/)|distributed_c10d\.py:(?:_store_based_barrier|init_process_group"
             r"|_new_process_group_helper|new_group|_new_group_with_tag|split_group)|:c10d::(?:TCP|Prefix|File)?Store"
         ),
     ),
     (
         Waits.COLLECTIVE,
-        re.compile(
+        later(
             r"torch/distributed/|torch/nn/parallel/distributed\.py|deepspeed/comm/|pipeline_parallel/p2p_communication"
             r"|horovod/\w+/(?:\w+/)?(?:mpi_ops|functions|basics)\.py|jax/experimental/multihost_utils"
             r"|:(?:nccl[A-Z]\w+|c10d::|gloo::|P?MPI_[A-Z]\w+|ompi_coll|horovod::)"
@@ -260,7 +259,7 @@ _WAITS = (
     ),
     (
         Waits.DEVICE,
-        re.compile(
+        later(
             r"torch/cuda/(?:__init__|streams|graphs)\.py|torch/autograd/(?:graph|__init__)\.py|torch/_tensor\.py:backward"
             r"|jax/.*:(?:block_until_ready|_value|__array__)$|:(?:cuda|cu|hip)[A-Z]\w*Synchronize|:torch::autograd::Engine"
         ),

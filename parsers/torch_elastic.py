@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 
 from parsers.clip import clip
 from parsers.records import ExceptionInfo, Frame
-from parsers.safe_pickle import DamagedDump, load_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,6 +64,8 @@ def read_error_json(data: bytes) -> ErrorFile | None:
     Form A has an object under `message` (`message`, `extraInfo`, perhaps `errorCode`), form B a text, with
     `timestamp` beside it.
     """
+    from parsers.safe_pickle import DamagedDump, load_json  # noqa: PLC0415 - few jobs have such files
+
     try:
         raw = load_json(data, MAX_ERROR_JSON)
     except DamagedDump:

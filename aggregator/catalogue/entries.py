@@ -14,6 +14,7 @@ from typing import Any, Protocol
 
 from aggregator.catalogue.facts import FACTS, Facts, Value
 from aggregator.errors import InputError
+from parsers.cachefile import cached
 from parsers.lineformats import KINDS, LAYERS
 from parsers.tomlfile import TomlError, parse_toml, read_text
 
@@ -179,10 +180,16 @@ def load_entries(path: Path) -> tuple[Entry, ...]:
     Raises:
         CatalogueError: it cannot be read, or an entry is wrong.
     """
-    items = read(path).get("entry", [])
+    if path.parent.resolve() == ENTRIES_DIR.resolve():
+        return cached(f"entries_{path.stem}", lambda: [path], lambda: read(path), lambda raw: _entries(raw, path, True))
+    return _entries(read(path), path, False)
+
+
+def _entries(raw: Mapping[str, Any], path: Path, is_ours: bool) -> tuple[Entry, ...]:
+    items = raw.get("entry", [])
     if not isinstance(items, list) or not items:
         raise CatalogueError(f"{path.name}: no [[entry]] in it", where=str(path), help=_HELP)
-    entries, is_ours = [], path.parent.resolve() == ENTRIES_DIR.resolve()
+    entries = []
     for number, item in enumerate(items):
         try:
             entries.append(_entry(item, is_ours=is_ours))
@@ -196,7 +203,12 @@ def load_entries(path: Path) -> tuple[Entry, ...]:
 
 def _families(folder: Path) -> dict[str, list[str]]:
     path = folder / FAMILIES
-    told = read(path)
+    if folder == ENTRIES_DIR:
+        return cached("families", lambda: [path], lambda: read(path), lambda raw: _checked_families(raw, path))
+    return _checked_families(read(path), path)
+
+
+def _checked_families(told: dict[str, Any], path: Path) -> dict[str, list[str]]:
     for family, kinds in told.items():
         if not _ID.fullmatch(family) or not _are_texts(kinds) or set(kinds) - KINDS:
             raise CatalogueError(f"{FAMILIES}: {family[:80]}: a list of kinds is wanted", where=str(path), help=_HELP)

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from itertools import pairwise
 
+from parsers.later import later
 from parsers.records import Signal
 
 FACTS = {
@@ -14,7 +15,7 @@ FACTS = {
     "joined": "the line of its own code that failed, where it joins stored outputs or gathers those of all ranks",
 }
 
-_MEMORY = re.compile(
+_MEMORY = later(
     r"(?<![\w.])(?P<label>(?:[a-z]+\d{0,2}[ _./-]){0,3}?(?:mem(?:ory)?|vram|alloc(?:ated)?)"
     r"(?:[ _./-]?(?:alloc(?:ated)?|used|usage|gpu|cuda|peak|max|reserved|[gm]i?b)){0,3})"
     r"[\"']?\s?(?:[(\[](?P<before>[kmgt]i?b)[)\]])?[\"']?\s{0,2}[:=]?\s{0,6}"
@@ -22,7 +23,7 @@ _MEMORY = re.compile(
     re.IGNORECASE,
 )
 """A figure of GPU memory in a line of a step: `mem=31.0G`, `max mem: 9311`, `gpu_mem (MB) 40112`."""
-_NOT_OF_THE_GPU = re.compile(
+_NOT_OF_THE_GPU = later(
     r"(?:^|[\W_])(?:cpu|host|ram|rss|sys\w*|free|avail\w*|total|limit|frac\w*|pinned|shared)", re.IGNORECASE
 )
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
@@ -35,15 +36,15 @@ _ONE_JUMP = 0.6
 
 _JOIN = r"\b(?:cat|concat|concatenate|[hvd]?stack|row_stack)\(\s*"
 _JOINS_STORED = (
-    re.compile(rf"{_JOIN}(?:tensors\s*=\s*)?(?:tuple\(|list\(|\*)?[A-Za-z_][\w.]*(?:\[[^\]]*\])?\)?\s*[,)]"),
-    re.compile(rf"{_JOIN}(?:$|[^\n]{{0,120}}\bfor\b)"),
-    re.compile(rf"(?P<held>[\w.\[\]'\"]{{1,60}})\s*=\s*[^\n]{{0,60}}{_JOIN}[\[(]\s*(?P=held)\s*,"),
-    re.compile(
+    later(rf"{_JOIN}(?:tensors\s*=\s*)?(?:tuple\(|list\(|\*)?[A-Za-z_][\w.]*(?:\[[^\]]*\])?\)?\s*[,)]"),
+    later(rf"{_JOIN}(?:$|[^\n]{{0,120}}\bfor\b)"),
+    later(rf"(?P<held>[\w.\[\]'\"]{{1,60}})\s*=\s*[^\n]{{0,60}}{_JOIN}[\[(]\s*(?P=held)\s*,"),
+    later(
         r"\[\s*torch\.(?:zeros|empty|ones)(?:_like)?\([^\n]{0,100}\bfor\b[^\n]{0,40}\brange\([^\n]{0,40}(?:world|size)"
     ),
 )
 """One name is joined, each item of a loop, what is held already with something new; or each rank gets a buffer."""
-_INSIDE = re.compile(r"/torch/nn/modules/module\.py:|:forward$|/torch/utils/data/|collate|/transformers/generation/")
+_INSIDE = later(r"/torch/nn/modules/module\.py:|:forward$|/torch/utils/data/|collate|/transformers/generation/")
 """Where joining is what a model or a loader does with one batch."""
 
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from statistics import median
 
 from aggregator.correlate.evidence import NS
 from aggregator.correlate.identity import Identity
@@ -152,6 +151,8 @@ def _event(signal: Signal) -> Event | None:
 def _offset(pairs: list[tuple[tuple[int, int], tuple[int, int]]]) -> HostClock:
     differences = [mine[0] - theirs[0] for mine, theirs in pairs]
     resolution = max(max(mine[1], theirs[1]) for mine, theirs in pairs)
+    from statistics import median  # noqa: PLC0415 - brings fractions and decimals, for jobs of several hosts
+
     offset = int(median(differences))
     scatter = int(median([abs(difference - offset) for difference in differences]))
     epsilon = max(3 * scatter, resolution, _LEAST_NS)

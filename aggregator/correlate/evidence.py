@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import cached_property
+from typing import TYPE_CHECKING
 
-from parsers.flight_recorder import FlightDump
 from parsers.records import Signal, Skipped, Source, StampQuality
 from parsers.scan import Activity, Scan, StreamKey
+
+if TYPE_CHECKING:
+    from parsers.flight_recorder import FlightDump
 
 NS = 1_000_000_000
 MAX_WORLD = 1 << 17

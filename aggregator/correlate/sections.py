@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from email.utils import parsedate_to_datetime
 
 from aggregator.correlate.evidence import number
 from parsers.records import Known, Role, Signal, Stamp, StampQuality
@@ -148,6 +147,8 @@ def _finished(signal: Signal, kept: list[Signal], pod: _Pod) -> None:
     text = signal.fields.get("finished")
     stamp = signal.stamp if signal.quality is StampQuality.OWN else None
     if text:
+        from email.utils import parsedate_to_datetime  # noqa: PLC0415 - brings sockets, for what few logs tell
+
         try:
             moment = parsedate_to_datetime(text)
         except ValueError:

@@ -13,6 +13,7 @@ import signal
 import socket
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
@@ -53,6 +54,9 @@ NodeLogs = dict[str, list[str]]
 
 _ESSENTIAL = ("outcome", "first_failure", "coverage")
 
+_LATER = ("email.utils", "hashlib", "parsers.flight_recorder", "parsers.safe_pickle", "statistics", "tempfile")
+"""What reading and judging import when they need it, and may then not be able to."""
+
 
 @dataclass(frozen=True, slots=True)
 class Task:
@@ -71,6 +75,8 @@ def start(task: Task) -> tuple[int, socket.socket]:
     default_catalogue().read_files()
     frame()
     safe.secret_patterns()
+    for name in _LATER:
+        import_module(name)
     ours, theirs = socket.socketpair()
     pid = os.fork()
     if pid == 0:

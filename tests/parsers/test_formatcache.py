@@ -3,6 +3,7 @@
 import json
 import shutil
 import stat
+from pathlib import Path
 
 import pytest
 
@@ -101,7 +102,7 @@ def test_a_full_disk_leaves_nothing_behind(home, monkeypatch):
     def full(*_args):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(formatcache.Path, "replace", full)
+    monkeypatch.setattr(Path, "replace", full)
     assert told(formats_for_reading()) == shipped()
     assert not [path for path in home.rglob("*") if path.is_file()]
 
