@@ -79,7 +79,8 @@ STAMP_FORMS = frozenset(
 """Names of the readers in `timestamps.py` that a prefix may ask for."""
 
 
-_NEVER_QUOTED = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
+_FIELD = re.compile(r"""\w+["']\s?:""")
+_NEVER_QUOTED = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM, Role.EXTERNAL})
 _OPEN_QUOTE = re.compile(
     r"""(?<!message["'][:=])(?<!message["'][:=] )(?<!error[:=] )(?<!msg=)(?<!error=)"""
     r"""(?<![("'`\\\w])(["'`])(?:(?!\1).)*$"""
@@ -164,7 +165,8 @@ class Message:
             return None
         if self.role in _NEVER_QUOTED:
             quote = _OPEN_QUOTE.search(body, max(0, found.start() - 160), found.start())
-            if quote is not None and not found[0].startswith("/"):  # a path is quoted in a message of its own
+            # A path is quoted in a message of its own, and so is the name of a record's field.
+            if quote is not None and not found[0].startswith("/") and _FIELD.match(found[0]) is None:
                 return None
         return {name: text for name, text in found.groupdict().items() if text is not None}
 

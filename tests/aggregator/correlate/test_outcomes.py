@@ -187,3 +187,19 @@ def test_ranks_that_waited_long_before_the_time_limit_were_hung_by_one_that_did_
     text = train(*(watchdog(700, rank) for rank in (0, 2, 3)), cancelled(3600, " DUE TO TIME LIMIT", "JOB 123"))
     verdict = judge({"slurm-123.out": text})
     assert brief(verdict)[1:] == ("identified", (1,), "collective_timeout")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "the epilog greps for 'srun: error: *** STEP 1.0 ON a CANCELLED AT 2026-12-01T00:00:00 DUE TO TIME LIMIT ***'",
+        "  * slurmstepd: error: *** JOB 1 ON a CANCELLED AT 2026-12-01T00:00:00 *** is what scancel prints",
+        'if the log says "Node failure on node-b", ask for another node',
+        "hint: `Received Signals.SIGTERM death signal, shutting down workers` means that the agent was stopped",
+    ],
+)
+def test_an_act_from_outside_that_is_only_quoted_did_not_happen(judge, line):
+    files = {
+        "train.log": lines(line, *(hello(rank, 2) for rank in range(2)), steps(0, 1, 9), traceback(KEY, "[rank1]: "))
+    }
+    assert brief(judge(files)) == identified(1, "python_exception")
