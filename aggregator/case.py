@@ -30,6 +30,8 @@ class Case:
     def timeline(self) -> Timeline:
         """What every rank did when; empty if only the verdict is known."""
         if self.judged is None:
+            from aggregator.timeline import Timeline  # noqa: PLC0415 - charts only
+
             return Timeline()
         from aggregator.correlate.lanes import timeline_of  # noqa: PLC0415 - charts only
 
