@@ -45,23 +45,24 @@ def cached(
 
 
 def place_of(name: str, files: Iterable[Path], layout: int) -> Path:
-    """Where the cache of files as they are now is, or would be."""
-    told, newest = str(layout), 0
-    for file in sorted(files):
-        status = file.stat()
-        told += f"/{file}/{status.st_size}/{status.st_mtime_ns}"
-        newest = max(newest, status.st_mtime_ns)
+    """Where the cache of files as they are now is, or would be: two installations do not replace each other's."""
+    listed = sorted(files)
+    stats = [file.stat() for file in listed]
+    told = "/".join(
+        f"{file.name}/{status.st_size}/{status.st_mtime_ns}" for file, status in zip(listed, stats, strict=True)
+    )
+    newest = max(status.st_mtime_ns for status in stats)
+    # Sums, as hashlib takes longer to import than all of this.
+    where, what = zlib.crc32(str(listed[0].parent).encode()), zlib.crc32(f"{layout}/{told}".encode())
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")  # noqa: PTH111, PTH118 - Path.home raises where there is none
-    return (
-        Path(base) / "denpex-agg" / f"{name}-{newest:x}{zlib.crc32(told.encode()):08x}.json"
-    )  # hashlib is slow to import
+    return Path(base) / "denpex-agg" / f"{name}-{where:08x}-{newest:x}{what:08x}.json"
 
 
 def _store(place: Path, text: str) -> None:
     import tempfile  # noqa: PLC0415 - once, not in each run
 
     place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    for old in place.parent.glob(f"{place.name.partition('-')[0]}-*.json"):
+    for old in place.parent.glob(f"{place.name.rpartition('-')[0]}-*.json"):
         old.unlink(missing_ok=True)
     handle, name = tempfile.mkstemp(dir=place.parent)
     try:

@@ -47,6 +47,16 @@ def test_what_cannot_be_made_of_the_cache_is_made_of_the_files(file):
         cached("thing", lambda: [file], lambda: {"n": 3}, thaw)
 
 
+def test_two_installations_keep_a_cache_each(file, tmp_path):
+    other = tmp_path / "other" / file.name
+    other.parent.mkdir()
+    other.write_text("other")
+    for _ in range(2):
+        for path in (file, other):
+            assert cached("thing", lambda path=path: [path], path.read_text, str) == path.read_text()
+    assert len(list((tmp_path / "cache" / "denpex-agg").iterdir())) == 2
+
+
 def test_files_that_cannot_be_looked_at_are_made_of_without_a_cache(file, tmp_path):
     assert cached("thing", lambda: [tmp_path / "gone"], lambda: [1], list) == [1]
     assert not (tmp_path / "cache").exists()

@@ -179,6 +179,8 @@ case = investigate([sys.argv[2]])
 for form in ("text", "json", "html"):
     reporter(form).render(case, io.StringIO())
 default_catalogue().read_files()
+for name in reader._LATER:
+    __import__(name)
 os.setgroups([])
 os.setgid(int(sys.argv[1]))
 os.setuid(int(sys.argv[1]))
