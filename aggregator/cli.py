@@ -24,6 +24,7 @@ from aggregator.errors import EXIT_CODES, DenpexError
 from aggregator.formats import formats_app
 from aggregator.history import NoHistory
 from aggregator.history.command import history
+from aggregator.logview.command import logs
 from aggregator.query.command import query
 from aggregator.reports import ReportOptions, reporter
 from aggregator.reports.command import OUTCOME_CODES, ColorChoice, outcome_code, postmortem, report
@@ -215,6 +216,7 @@ def export(
 app.command(epilog=EXIT_CODES)(diagnose)
 app.command(epilog=EXIT_CODES)(explain)
 app.command(epilog=EXIT_CODES)(history)
+app.command(epilog=EXIT_CODES)(logs)
 app.command(epilog=EXIT_CODES)(query)
 app.command(epilog=EXIT_CODES)(slurm_epilog)
 
