@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from aggregator.case import Case
@@ -14,6 +15,7 @@ from aggregator.correlate.judge import judge_job
 from aggregator.diagnostics import stage, tell_scans, tell_sources
 from aggregator.discover import Discovery, discover
 from aggregator.opening import DEFAULT_BUDGET, Budget, ReadNotes, read_chunks
+from aggregator.parallel import read_apart, workers_for
 from aggregator.reference import newest_date
 from aggregator.verdict import Verdict
 from parsers.blocks import exception_signal
@@ -26,8 +28,6 @@ from parsers.torch_elastic import read_error_json
 from parsers.triage import LogTriage
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor
-
     from parsers.flight_recorder import FlightDump
 
 RECORDS = frozenset({SourceKind.FLIGHT_RECORDER, SourceKind.ERROR_JSON})
@@ -45,13 +45,15 @@ class Record:
     notes: tuple[Skipped, ...]
 
 
-def postmortem(paths: Sequence[str], *, executor: Executor | None = None, naming: Naming = SHIPPED) -> Verdict:
+def postmortem(paths: Sequence[str], *, naming: Naming = SHIPPED) -> Verdict:
     """Read a job's logs and judge it; for `Raises` see `investigate`."""
-    return investigate(paths, executor=executor, naming=naming).verdict
+    return investigate(paths, naming=naming).verdict
 
 
-def investigate(paths: Sequence[str], *, executor: Executor | None = None, naming: Naming = SHIPPED) -> Case:
+def investigate(paths: Sequence[str], *, naming: Naming = SHIPPED, workers: int | None = None) -> Case:
     """Read a job's logs and judge it, with what a report may show beside the verdict.
+
+    `workers` is how many processes read; as many as pay if it is None.
 
     Raises:
         InputError: nothing readable was found.
@@ -60,7 +62,7 @@ def investigate(paths: Sequence[str], *, executor: Executor | None = None, namin
         found = discover(paths)
     tell_sources(found.sources, found.skipped)
     with stage("reading them"):
-        evidence = collect(found, executor=executor)
+        evidence = collect(found, workers=workers_for(found.logs) if workers is None else workers)
     tell_scans(found.logs, evidence.scans)
     with stage("judging"):
         judged = judge_job(replace(evidence, notes=(*evidence.notes, *_still_written(found.sources))), naming)
@@ -80,18 +82,26 @@ def _still_written(sources: Iterable[Source]) -> list[str]:
     return [f"{grown[0]}{more}: still being written; `denpex-agg watch` follows a job that runs"]
 
 
-def collect(found: Discovery, *, executor: Executor | None = None, budget: Budget = DEFAULT_BUDGET) -> JobEvidence:
-    """Read every source of a discovery, of each what the budget allows."""
-    notes = ReadNotes()
-    reference = newest_date(found.sources)
+def collect(found: Discovery, *, workers: int = 1, budget: Budget = DEFAULT_BUDGET) -> JobEvidence:
+    """Read every source of a discovery, of each what the budget allows, with so many processes."""
     logs = found.logs
-    if executor is None:
-        scans = [read_log(source, reference, notes, len(logs), budget) for source in logs]
-    else:
-        same = ([item] * len(logs) for item in (reference, notes, len(logs), budget))
-        scans = list(executor.map(read_log, logs, *same))
+    read = partial(read_logs, reference_ns=newest_date(found.sources), files=len(logs), budget=budget)
+    told = read(logs) if workers <= 1 else read_apart(read, logs, workers)
     records = [read_record(source, budget) for source in found.sources if source.kind in RECORDS]
-    return combine(found.display, found.sources, scans, records, (*found.skipped, *notes.items))
+    notes = [note for _, noted in told for note in noted]
+    return combine(found.display, found.sources, [scan for scan, _ in told], records, (*found.skipped, *notes))
+
+
+def read_logs(
+    sources: Sequence[Source], *, reference_ns: int | None, files: int, budget: Budget
+) -> list[tuple[Scan, list[Skipped]]]:
+    """Text sources to their signals, each with what was not read of it."""
+    told = []
+    for source in sources:
+        notes = ReadNotes()
+        scan = read_log(source, reference_ns, notes, files, budget)
+        told.append((scan, notes.items))
+    return told
 
 
 def combine(

@@ -2,18 +2,23 @@
 
 import gzip
 import json
+import multiprocessing
+import os
 import pickle
 import random
-from concurrent.futures import ThreadPoolExecutor
+import signal
+from pathlib import Path
 
 import pytest
 
+from aggregator import pipeline
 from aggregator.discover import discover
 from aggregator.errors import InputError
-from aggregator.pipeline import collect, postmortem, read_log
+from aggregator.pipeline import collect, investigate, postmortem, read_log, read_logs
 from aggregator.verdict import to_json
 from parsers.records import Role, StampQuality
 
+SAMPLES = Path(__file__).parent.parent.parent / "sample_runs"
 KEY = "KeyError: 'labels'"
 RESET = "ConnectionResetError: [Errno 104] Connection reset by peer"
 
@@ -96,10 +101,32 @@ def test_compressed_files_tell_the_same(tmp_path):
     assert plain.coverage.lines == packed.coverage.lines
 
 
-def test_files_read_at_once_tell_the_same_as_one_after_the_other(tmp_path):
+@pytest.mark.parametrize("sample", ["two-node-segfault", "hang-flight-recorder", "interleaved-nan"])
+def test_files_read_by_several_processes_tell_the_same_as_by_one(sample):
+    job = str(SAMPLES / sample / "job")
+    assert to_json(investigate([job], workers=3).verdict) == to_json(investigate([job], workers=1).verdict)
+
+
+def test_what_a_process_could_not_read_is_told(tmp_path):
     write(tmp_path, job())
-    with ThreadPoolExecutor(2) as pool:
-        assert answer(postmortem([str(tmp_path)], executor=pool)) == answer(postmortem([str(tmp_path)]))
+    for name in ("rank_7.log.gz", "rank_8.log.gz"):
+        (tmp_path / name).write_bytes(gzip.compress(b"step 1\n" * 1000)[:-20])
+    one, three = (investigate([str(tmp_path)], workers=n).verdict.coverage for n in (1, 3))
+    assert one == three
+    assert len(one.files_skipped) == 2
+
+
+def dies_in_a_process_of_its_own(sources, **told):
+    if multiprocessing.parent_process() is not None and any(source.rank == 1 for source in sources):
+        os.kill(os.getpid(), signal.SIGKILL)
+    return read_logs(sources, **told)
+
+
+def test_a_process_that_is_killed_while_it_reads_changes_nothing(tmp_path, monkeypatch):
+    write(tmp_path, job())
+    whole = investigate([str(tmp_path)], workers=1).verdict
+    monkeypatch.setattr(pipeline, "read_logs", dies_in_a_process_of_its_own)
+    assert investigate([str(tmp_path)], workers=2).verdict == whole
 
 
 def test_what_was_read_is_counted(tmp_path):
