@@ -13,6 +13,7 @@ import typer
 from aggregator.diagnostics import start_logging
 from aggregator.errors import UsageError
 from aggregator.pager import paged
+from aggregator.reports.command import ColorChoice
 from aggregator.reports.destination import use_color
 from aggregator.slurm.command import with_logs_of_jobs
 from aggregator.streams import complain
@@ -36,14 +37,6 @@ class LogForm(StrEnum):
     TEXT = "text"
     RAW = "raw"
     JSON = "json"
-
-
-class Coloring(StrEnum):
-    """What `--color` takes."""
-
-    AUTO = "auto"
-    ALWAYS = "always"
-    NEVER = "never"
 
 
 Words = list[str] | None
@@ -79,8 +72,8 @@ def logs(
         bool, typer.Option("-t", "--timestamps", help="The time in front, of one clock for all hosts.")
     ] = False,
     color: Annotated[
-        Coloring, typer.Option("--color", help="Colours; auto obeys NO_COLOR, FORCE_COLOR and the terminal.")
-    ] = Coloring.AUTO,
+        ColorChoice, typer.Option("--color", help="Colours; auto obeys NO_COLOR, FORCE_COLOR and the terminal.")
+    ] = ColorChoice.AUTO,
     no_pager: Annotated[bool, typer.Option("--no-pager", help="Not through the pager on a terminal.")] = False,
     redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Mask secrets in the lines.")] = True,
     quiet: Annotated[bool, typer.Option("-q", "--quiet", help="Nothing on stderr but errors.")] = False,

@@ -41,11 +41,14 @@ class LogView:
 
     @cached_property
     def mark(self) -> Mark | None:
-        """The line of the first failure, as its evidence names it."""
+        """The line of the first failure: the first of its evidence that is in a log, and not told by another rank."""
         failure = self.case.verdict.first_failure
-        if failure is None or not failure.evidence:
+        if failure is None:
             return None
-        return Mark(failure.evidence[0].file, failure.evidence[0].line, failure.time)
+        logs = {source.path for source in self._events.sources}
+        told = (item for item in failure.evidence if item.file in logs)
+        own = (item for item in told if item.rank is None or not failure.ranks or item.rank in failure.ranks)
+        return next((Mark(item.file, item.line, failure.time) for item in own), None)
 
     def window(self, reach_s: float) -> tuple[int, int]:
         """From when until when is near the first failure, in ns.

@@ -85,6 +85,13 @@ def test_the_first_failure_is_marked_by_a_sign_and_words(logs):
     assert re.match(r"> rank 3 +seg-gpu07 \| \[first failure\] .*CUDA out of memory", marked[0])
 
 
+def test_a_failure_that_no_line_of_its_rank_tells_is_not_marked(events, logs):
+    """A dump tells of the rank that did not come; what the others print is no failure of theirs."""
+    hang = SAMPLES / "hang-flight-recorder" / "job"
+    assert not any(row["first_failure"] for row in events(hang))
+    assert "nothing tells when" in logs(hang, "--around", "first-failure", code=3)
+
+
 def test_around_shows_the_failure_with_its_traceback_and_what_was_near(logs, events):
     near = events(OOM, "--around", "first-failure:2")
     assert [row["first_failure"] for row in near].count(True) == 1
