@@ -19,6 +19,7 @@ from aggregator.layouts import Hints, host_family, plain_name
 from aggregator.opening import ReadNotes, compression_of, is_text, read_head, read_raw, read_tail
 from aggregator.utf16 import Utf8Decoder
 from aggregator.walk import expand, walk
+from parsers.later import later
 from parsers.records import Skipped, Source, SourceKind
 
 if TYPE_CHECKING:
@@ -227,7 +228,7 @@ def _read_names(files: list[File]) -> None:
 
 
 _COPIED = ("layout", "rank", "local_rank", "node_rank", "host", "stream", "attempt", "pid", "job_id", "group")
-_STREAM_WORD = re.compile(r"stdout|stderr|(?<![a-z])(?:out|err)(?![a-z])", re.IGNORECASE)
+_STREAM_WORD = later(r"stdout|stderr|(?<![a-z])(?:out|err)(?![a-z])", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,19 +6,19 @@ read again here.
 
 from __future__ import annotations
 
-import ctypes
 import logging
-import multiprocessing
 import os
 import signal
 import sys
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from parsers.records import Source
+
+if TYPE_CHECKING:
+    import multiprocessing.context
+    from concurrent.futures import Future, ProcessPoolExecutor
 
 _log = logging.getLogger(__name__)
 
@@ -55,6 +55,9 @@ def read_apart(read: Callable[[Sequence[Source]], list[T]], sources: Sequence[So
 
     `read` must be picklable and depend on nothing but what it is given. Standard input is read here.
     """
+    import multiprocessing  # noqa: PLC0415 - takes as long to import as a small job to read
+    from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as above
+
     here = [source for source in sources if source.real is None]
     tasks = _tasks([source for source in sources if source.real is not None], workers)
     results = dict(zip((source.index for source in here), read(here), strict=True))
@@ -78,6 +81,8 @@ def read_apart(read: Callable[[Sequence[Source]], list[T]], sources: Sequence[So
 def _submitted(
     executor: ProcessPoolExecutor, read: Callable[[Sequence[Source]], list[T]], task: Sequence[Source]
 ) -> Future[list[T]] | None:
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - as above
+
     try:
         return executor.submit(read, task)
     except BrokenProcessPool:
@@ -86,6 +91,8 @@ def _submitted(
 
 def _result(future: Future[list[T]] | None) -> list[T] | None:
     """What a process has read; None if it, or another of the pool, was killed."""
+    from concurrent.futures.process import BrokenProcessPool  # noqa: PLC0415 - as above
+
     try:
         return future.result() if future is not None else None
     except BrokenProcessPool:
@@ -108,6 +115,8 @@ def _tasks(sources: Sequence[Source], workers: int) -> list[list[Source]]:
 
 def _context() -> multiprocessing.context.BaseContext:
     """Forks where that is safe: it is a hundred times faster than a new interpreter."""
+    import multiprocessing  # noqa: PLC0415 - as above
+
     alone = threading.active_count() == 1 and not any(name in sys.modules for name in _UNSAFE)
     return multiprocessing.get_context("fork" if alone and sys.platform == "linux" else "spawn")
 
@@ -117,4 +126,6 @@ def _begin() -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
+        import ctypes  # noqa: PLC0415 - as above
+
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from parsers.clip import clip
+from parsers.later import later
 from parsers.lineformats import Message
 from parsers.multiline import Block, BlockKind, Place
 from parsers.records import ExceptionInfo, Frame, Known, Role, Signal
@@ -34,18 +35,18 @@ _LOCAL_KINDS = frozenset(
     }
 )
 _SHUTDOWN_LEADS = ("Exception ignored in", "--- Logging error ---", "Exception ignored on", "Error in atexit")
-_THREAD_LEAD = re.compile(r"^(?:Exception in thread |Exception in threading)")
-_WORKER_FRAME = re.compile(r"torch/utils/data/_utils/(?:worker|fetch|collate)\.py$")
-_CAUGHT_IN_WORKER = re.compile(r"Caught \w+ in (?:DataLoader|pin memory)")
-_FRAME = re.compile(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9})(?:,? in (?P<function>.+))?')
-_FATAL = re.compile(r"Fatal Python error: (?P<what>.+)")
-_BOX_FIELD = re.compile(r"^\s+(?P<name>time|host|rank|exitcode|error_file|traceback)\s*: ?(?P<value>.*)$")
-_BOX_ENTRY = re.compile(r"^\s*\[(?P<index>\d+)\]:\s*$")
+_THREAD_LEAD = later(r"^(?:Exception in thread |Exception in threading)")
+_WORKER_FRAME = later(r"torch/utils/data/_utils/(?:worker|fetch|collate)\.py$")
+_CAUGHT_IN_WORKER = later(r"Caught \w+ in (?:DataLoader|pin memory)")
+_FRAME = later(r'^\s*File "(?P<file>[^"]+)", line (?P<line>\d{1,9})(?:,? in (?P<function>.+))?')
+_FATAL = later(r"Fatal Python error: (?P<what>.+)")
+_BOX_FIELD = later(r"^\s+(?P<name>time|host|rank|exitcode|error_file|traceback)\s*: ?(?P<value>.*)$")
+_BOX_ENTRY = later(r"^\s*\[(?P<index>\d+)\]:\s*$")
 _BOX_SECTIONS = {"Failures:": "other", "Root Cause": "root_cause"}
-_BOX_RANK = re.compile(r"^(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
-_BOX_EXIT = re.compile(r"^(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
-_RAY_PROCESS = re.compile(r"ray::\S{1,200} \(pid=(?P<pid>\d+), ip=(?P<ip>[0-9a-fA-F.:]+)")
-_SPAWNED = re.compile(r"^-- Process (?P<index>\d{1,5}) terminated with the following error")
+_BOX_RANK = later(r"^(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
+_BOX_EXIT = later(r"^(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
+_RAY_PROCESS = later(r"ray::\S{1,200} \(pid=(?P<pid>\d+), ip=(?P<ip>[0-9a-fA-F.:]+)")
+_SPAWNED = later(r"^-- Process (?P<index>\d{1,5}) terminated with the following error")
 _CODE_LINES = 8
 _CODE_CHARS = 160
 _FRAME_KINDS = (
@@ -56,7 +57,7 @@ _FRAME_KINDS = (
     (re.compile(r":load_state_dict$|dcp/.*:load$|checkpoint/state_dict_loader\.py"), "checkpoint_corrupt"),
 )
 """Reading a checkpoint fails in many ways; where it failed says what it was."""
-_EXCEPTION_HEAD = re.compile(r"^\s*(?P<type>[A-Za-z_][\w.]*)(?:: |:$|$)")
+_EXCEPTION_HEAD = later(r"^\s*(?P<type>[A-Za-z_][\w.]*)(?:: |:$|$)")
 
 
 def block_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]:

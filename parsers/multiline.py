@@ -11,6 +11,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 
+from parsers.later import later
 from parsers.prefixes import Origin
 from parsers.records import Known
 from parsers.stacks import STACK_LITERALS, Fit, begins_stack, fit_stack
@@ -29,18 +30,18 @@ _CHAIN = (
     "The above exception was the direct cause of the following exception:",
 )
 # torch.utils.data and torch.multiprocessing put a worker's traceback into the message of the one they raise.
-_NESTED = re.compile(r"^(?:Original Traceback|-- Process \d+ terminated with the following error)")
+_NESTED = later(r"^(?:Original Traceback|-- Process \d+ terminated with the following error)")
 _ERROR_LEVELS = frozenset({"E", "ERR", "ERROR", "F", "FATAL", "CRITICAL", "C"})
-_RAISED_WORD = re.compile(r"\b(?:exception|raised|uncaught|unhandled|crashed|error:)", re.IGNORECASE)
-_EXCEPTION_LINE = re.compile(r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\([\w.]+\))?(?:: |:$|$)")
-_FRAME = re.compile(r'^  File "[^"]{1,400}", line \d{1,9}, in ')
-_FATAL = re.compile(r"(?:^|\s)Fatal Python error: ")
-_DUMP_LINE = re.compile(
+_RAISED_WORD = later(r"\b(?:exception|raised|uncaught|unhandled|crashed|error:)", re.IGNORECASE)
+_EXCEPTION_LINE = later(r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\([\w.]+\))?(?:: |:$|$)")
+_FRAME = later(r'^  File "[^"]{1,400}", line \d{1,9}, in ')
+_FATAL = later(r"(?:^|\s)Fatal Python error: ")
+_DUMP_LINE = later(
     r'^(?:\s*$|Thread 0x|Current thread|  File "|Extension modules:|  <|  \.\.\.|Python runtime state|<no Python)'
 )
-_BOX_SECTION = re.compile(r"^\s*(?:Failures:|Root Cause \(first observed failure\):)\s*$")
-_BOX_BORDER = re.compile(r"^={20,}$")
-_BOX_LINE = re.compile(r"^(?:\s*$|\s{2,}\S|-{20,}$|\[\d+\]:\s*$|Failures:|Root Cause|\S+ FAILED$)")
+_BOX_SECTION = later(r"^\s*(?:Failures:|Root Cause \(first observed failure\):)\s*$")
+_BOX_BORDER = later(r"^={20,}$")
+_BOX_LINE = later(r"^(?:\s*$|\s{2,}\S|-{20,}$|\[\d+\]:\s*$|Failures:|Root Cause|\S+ FAILED$)")
 
 # A block is given up (kept as far as it came) after so many lines of others in between, or of its own.
 _MAX_FOREIGN = 400

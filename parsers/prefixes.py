@@ -19,6 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from parsers.json_records import parse_record
+from parsers.later import later
 from parsers.prefixrules import PrefixRules, Rule, Slot, fork_at, link, refused
 from parsers.records import Known, Stamp
 from parsers.timestamps import StampContext, read_stamp
@@ -33,23 +34,21 @@ _MAX_HOST: Final = 255
 _NUMBERS: Final = frozenset({"local_rank", "pid", "attempt"})
 _TEXTS: Final = frozenset({"host", "stream", "level", "logger"})
 """Fields of `Origin` that the outermost prefix decides, as numbers and as text."""
-_CONTROL: Final = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
-_HOSTED: Final = re.compile(
+_CONTROL: Final = later(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)|[@-Z\\^_])")
+_HOSTED: Final = later(
     r"(?P<host>[a-zA-Z][a-zA-Z-]{0,40}\d[\w.-]{0,80}): "
     r"|(?:\[\d[\d:., T-]{6,30}\] )?\[(?P<node>[a-zA-Z][a-zA-Z-]{0,40}\d[\w.-]{0,80})\] (?=[\[(]?(?i:rank|r)[ _=-]?\d)"
 )
-_NO_HOST: Final = re.compile(
+_NO_HOST: Final = later(
     r"(?:gpu|cuda|npu|dev|device|local|rank|proc|process|worker|task|stage|[tpd]p|step|epoch|iter|run|trial|thread|pid|v)"
     r"[_-]?\d+$",
     re.IGNORECASE,
 )
-_NAMED: Final = re.compile(r"(?P<host>[a-zA-Z][\w.-]{0,100}): ")
-_LISTED: Final = re.compile(
-    r"\bpdsh\b[^\n]{0,400}? -w (?P<hosts>[\w.,-]{1,4000})|'(?P<host>[a-zA-Z][\w.-]{0,100})': \[\d"
-)
+_NAMED: Final = later(r"(?P<host>[a-zA-Z][\w.-]{0,100}): ")
+_LISTED: Final = later(r"\bpdsh\b[^\n]{0,400}? -w (?P<hosts>[\w.,-]{1,4000})|'(?P<host>[a-zA-Z][\w.-]{0,100})': \[\d")
 """Where DeepSpeed's launcher lists its hosts: in the command that it starts, and with their ranks."""
 _OFTEN: Final = 3
-_LABEL: Final = re.compile(r"(?:P\d{1,4} )? {0,4}\d{1,5}:(?: |$)")
+_LABEL: Final = later(r"(?:P\d{1,4} )? {0,4}\d{1,5}:(?: |$)")
 
 
 @dataclass(slots=True)

@@ -12,14 +12,16 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
+from parsers.later import later
+
 MAX_BYTES = 2 << 20
 _MAX_DEPTH = 100
 _KEY = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
-_DEEP_KEY = re.compile(rf"(?:^|[{{,\[])[ \t]*+{_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_MAX_DEPTH}}}", re.MULTILINE)
+_DEEP_KEY = later(rf"(?:^|[{{,\[])[ \t]*+{_KEY}(?:[ \t]*+\.[ \t]*+{_KEY}){{{_MAX_DEPTH}}}", re.MULTILINE)
 """A key of very many parts: the time for it grows with the square of their number."""
-_HUGE_NUMBER = re.compile(r"[=,\[][ \t]*+0[xob]\w{1000}")
+_HUGE_NUMBER = later(r"[=,\[][ \t]*+0[xob]\w{1000}")
 """A number that can be read, but not be shown."""
-_PLACE = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)$")
+_PLACE = later(r" \(at (?:line (\d+), column \d+|end of document)\)$")
 
 
 class TomlError(Exception):

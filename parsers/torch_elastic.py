@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from parsers.clip import clip
+from parsers.later import later
 from parsers.records import ExceptionInfo, Frame
 
 if TYPE_CHECKING:
@@ -26,19 +27,19 @@ _MAX_SECONDS = 1 << 33
 
 _NAME = r"[^\W\d]\w*"
 # `ray.exceptions.RayTaskError(KeyError): …`, `__main__.main.<locals>.Odd: …`, `KeyboardInterrupt`
-_RAISED = re.compile(rf"({_NAME}(?:\.(?:{_NAME}|<locals>))*(?:\({_NAME}(?:\.{_NAME})*\))?)(?::(?: (.*))?)?", re.DOTALL)
-_HEADER = re.compile(r"(?:Exception Group |(Original ))?Traceback \(most recent call last\):\s*$")
-_FRAME = re.compile(r'( *)File "([^"]{0,4096})", line (\d{1,9})(?:, in (.{1,500}))?\s*$')
-_LINK = re.compile(
+_RAISED = later(rf"({_NAME}(?:\.(?:{_NAME}|<locals>))*(?:\({_NAME}(?:\.{_NAME})*\))?)(?::(?: (.*))?)?", re.DOTALL)
+_HEADER = later(r"(?:Exception Group |(Original ))?Traceback \(most recent call last\):\s*$")
+_FRAME = later(r'( *)File "([^"]{0,4096})", line (\d{1,9})(?:, in (.{1,500}))?\s*$')
+_LINK = later(
     "During handling of the above exception, another exception occurred:"
     "|The above exception was the direct cause of the following exception:"
 )
 # Where the C++ part of a message begins: its frames are not worth the room.
-_CPP = re.compile(r"Exception raised from .{0,1000}\(most recent call first\):|frame #\d+: |C\+\+ CapturedTraceback:")
-_GROUP_HEAD = re.compile(r"\s*\+ (Exception Group Traceback \(most recent call last\):)\s*$")
-_GROUP_MEMBER = re.compile(r"\s*\+[-+]+ (\d+|\.\.\.) -+\s*$")
-_GROUP_END = re.compile(r"\s*\+-+\s*$")
-_GROUP_LINE = re.compile(r"\s*\| ?(.*)$", re.DOTALL)
+_CPP = later(r"Exception raised from .{0,1000}\(most recent call first\):|frame #\d+: |C\+\+ CapturedTraceback:")
+_GROUP_HEAD = later(r"\s*\+ (Exception Group Traceback \(most recent call last\):)\s*$")
+_GROUP_MEMBER = later(r"\s*\+[-+]+ (\d+|\.\.\.) -+\s*$")
+_GROUP_END = later(r"\s*\+-+\s*$")
+_GROUP_LINE = later(r"\s*\| ?(.*)$", re.DOTALL)
 _QUOTES = ('"""', "'''")
 
 

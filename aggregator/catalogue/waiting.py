@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aggregator.correlate.calls import BACKWARD, call_of, flat_name
 from aggregator.correlate.group_states import is_one_sided
+from parsers.later import later
 from parsers.records import Role, Signal, StampQuality
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ _MISMATCH = "collective_mismatch"
 _DIGITS = 15
 """Of a number in a log that is taken for one."""
 _MARGIN_NS, _DAY_NS = 10_000_000_000, 86_400_000_000_000
-_DONE = re.compile(
+_DONE = later(
     r"\b(?:epoch|training)\b.{0,40}\b(?:done|finished|complete[d]?|ended)\b|\bend of (?:epoch|training|data)\b"
     r"|\b(?:data ?loader|iterator|inputs?|data|batches)\b.{0,30}\bexhausted\b"
     r"|\b(?:no more|ran out of) (?:data|batches)\b",

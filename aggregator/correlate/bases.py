@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby, pairwise
 
 from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
 from aggregator.correlate.identity import Identity, Scope, scope_of
+from parsers.later import later
 from parsers.records import Signal
 
-_POD_NUMBER = re.compile(r"^(?P<family>[a-z0-9][a-z0-9-]{0,200}-)(?P<number>\d{1,5})(?:-[a-z0-9]{5})?$")
-_HOST_RANKS = re.compile(r"'(?P<host>[^'\s]{1,200})': \[(?P<ranks>[\d, ]{1,4000})\]")
+_POD_NUMBER = later(r"^(?P<family>[a-z0-9][a-z0-9-]{0,200}-)(?P<number>\d{1,5})(?:-[a-z0-9]{5})?$")
+_HOST_RANKS = later(r"'(?P<host>[^'\s]{1,200})': \[(?P<ranks>[\d, ]{1,4000})\]")
 _PID_GAP = 64
 """Workers that one launcher starts one after the other have pids no further apart."""
 
-_POD = re.compile(r"^(?P<job>.+)-(?P<role>master|launcher|worker|chief|ps|node)-(?P<index>\d+)$")
+_POD = later(r"^(?P<job>.+)-(?P<role>master|launcher|worker|chief|ps|node)-(?P<index>\d+)$")
 
 
 def learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:

@@ -7,10 +7,11 @@ blame on to that group. Prefers no name to a wrong one: `unknown` and `all_enter
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
+
+from parsers.later import later
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -20,9 +21,9 @@ Cause = Literal["laggard", "mismatch", "ahead", "not_started", "all_entered", "s
 _PAIR_SIZE = 2
 """In a group of two, one against one decides nothing."""
 # Their input sizes are equal over the members. Scatter, gather and all-to-all may differ by right.
-_SAME_SIZE = re.compile(r"allreduce|broadcast|reduce|allgather|reducescatter")
-_ONE_SIDED = re.compile(r"broadcast|reduce$|scatter|gather")
-_P2P = re.compile(r"send|recv\w*|coalesced|unknown|batch\w*")
+_SAME_SIZE = later(r"allreduce|broadcast|reduce|allgather|reducescatter")
+_ONE_SIDED = later(r"broadcast|reduce$|scatter|gather")
+_P2P = later(r"send|recv\w*|coalesced|unknown|batch\w*")
 
 
 @dataclass(frozen=True, slots=True)
