@@ -9,20 +9,17 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-from aggregator.correlate.collectives import (
-    CollectiveState,
-    HangFinding,
-    Pending,
-    analyse_dumps,
-    analyse_states,
-)
 from aggregator.correlate.evidence import ints, number
 from aggregator.correlate.exits import Ending
+from aggregator.correlate.group_states import CollectiveState, HangFinding, Pending
 from aggregator.correlate.identity import Identity, same_host
 from aggregator.correlate.stories import Story, last_step
-from parsers.flight_recorder import FlightDump
 from parsers.records import Role, Signal
+
+if TYPE_CHECKING:
+    from parsers.flight_recorder import FlightDump
 
 WAITING_KINDS = frozenset({"collective_timeout", "rendezvous_failure"})
 _MARKS, _FEW = 2, 3
@@ -51,8 +48,13 @@ def find_suspects(
 ) -> list[Suspect]:
     """Every reading of the hang, strongest first."""
     found: list[Suspect] = []
-    recorded = analyse_dumps(dumps, table.world_size) if dumps else []
-    logged = analyse_states(_states(signals), _members(table), table.world_size)
+    recorded, logged = list[HangFinding](), list[HangFinding]()
+    states = _states(signals)
+    if dumps or states:
+        from aggregator.correlate.collectives import analyse_dumps, analyse_states  # noqa: PLC0415 - few jobs hang
+
+        recorded = analyse_dumps(dumps, table.world_size) if dumps else []
+        logged = analyse_states(states, _members(table), table.world_size)
     heard = {story.rank for story in stories.values() if story.heard}
     waited = (
         {story.rank for story in stories.values() if story.aborted and not story.heard} if _aborts(stories) else set()

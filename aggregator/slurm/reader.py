@@ -54,7 +54,10 @@ NodeLogs = dict[str, list[str]]
 
 _ESSENTIAL = ("outcome", "first_failure", "coverage")
 
-_LATER = ("email.utils", "hashlib", "parsers.flight_recorder", "parsers.safe_pickle", "statistics", "tempfile")
+_LATER = (
+    "email.utils", "hashlib", "statistics", "tempfile", "aggregator.correlate.collectives", "parsers.flight_recorder",
+    "parsers.safe_pickle",
+)  # fmt: skip
 """What reading and judging import when they need it, and may then not be able to."""
 
 
