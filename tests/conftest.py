@@ -1,6 +1,9 @@
 """Options and fixtures for all tests."""
 
 import logging
+import os
+import pty
+import subprocess
 import sys
 from pathlib import Path
 
@@ -64,3 +67,27 @@ def node():
     made = Node()
     yield made
     made.remove()
+
+
+@pytest.fixture
+def on_terminal():
+    """Runs a command line on a terminal; its exit code, and what it wrote there."""
+
+    def run(words, columns=60, **environment):
+        parent, child = pty.openpty()
+        variables = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **environment}
+        command = [sys.executable, "-m", "aggregator", *words]
+        with subprocess.Popen(command, stdout=child, stderr=subprocess.PIPE, env=variables) as process:
+            os.close(child)
+            text = b"".join(iter(lambda: _read(parent), b""))
+            os.close(parent)
+            return process.wait(), text.decode().replace("\r\n", "\n")
+
+    return run
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux tells so that the other end is closed
+        return b""

@@ -249,6 +249,16 @@ def test_colours_are_stable_by_rank_and_only_where_wanted(logs):
     assert [ANSI.sub("", line) for line in shown] == logs(SEGFAULT)
 
 
+def test_on_a_terminal_lines_have_colours_and_go_through_the_pager(on_terminal):
+    code, text = on_terminal(["logs", str(SEGFAULT), "--rank", "3"], DENPEX_PAGER="sed s/^/P/")
+    assert code == 0
+    assert all(line.startswith("P") for line in text.splitlines())
+    assert ANSI.search(text)
+    code, text = on_terminal(["logs", str(SEGFAULT), "--no-pager"], DENPEX_PAGER="sed s/^/P/", NO_COLOR="1")
+    assert (code, ANSI.search(text)) == (0, None)
+    assert not text.startswith("P")
+
+
 def test_standard_input_and_missing_paths(job, tmp_path, logs):
     command = [sys.executable, "-m", "aggregator", "logs", "-", "-o", "raw"]
     done = subprocess.run(command, input="a\nb\n", text=True, capture_output=True, check=False)

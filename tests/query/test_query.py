@@ -4,10 +4,7 @@ import csv
 import io
 import json
 import os
-import pty
 import re
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -16,6 +13,7 @@ import pytest
 
 from aggregator import cli
 from aggregator.query import sql
+from aggregator.query.output import plain
 from aggregator.query.tables import FileTables, JobTables, empty_tables
 
 ROOT = Path(__file__).parents[2]
@@ -111,15 +109,20 @@ def test_each_form_has_the_same_rows(ask, tmp_path):
 
 def test_values_of_every_type_are_told(rows, ask):
     query = (
-        "select max(ts) - min(ts) as took, null as nothing, 1.5 as half, true as yes, [1, 2] as list, "
+        "select max(ts) - min(ts) as took, null as nothing, 1.5 as half, true as yes, "
         "cast(1.0 as float) / 0 as endless, cast(min(ts) as date) as day from events"
     )
     (row,) = rows(SAMPLES / "eval-oom-no-grad" / "job", query)
     assert row.pop("took") > 400
     assert row == {
-        "nothing": None, "half": 1.5, "yes": True, "list": "[1, 2]", "endless": None, "day": "2025-03-06"
+        "nothing": None, "half": 1.5, "yes": True, "endless": None, "day": "2025-03-06"
     }  # fmt: skip
     assert ask(SEGFAULT, query)[0] == 0
+
+
+def test_nested_values_are_told_as_json():
+    frame = pl.DataFrame({"list": [[1, 2], None], "pair": [{"a": "x"}, {"a": None}], "nan": [float("nan"), 1.0]})
+    assert plain(frame, redact=True).rows() == [("[1, 2]", '{"a": "x"}', None), (None, '{"a": null}', 1.0)]
 
 
 @pytest.mark.parametrize("form", ["csv", "json", "ndjson", "table"])
@@ -143,7 +146,7 @@ def test_a_table_ends_after_a_thousand_rows_and_says_so(tmp_path, ask):
     ("query", "what", "help_text"),
     [
         ("select rnak from events", "no column 'rnak'", "rank"),
-        ("select rank from evnts, signals", "no table 'evnts'", "events"),
+        ("select s.rank from signals as s join evnts as e on e.rank = s.rank", "no table 'evnts'", "events"),
         ("select frobnicate(rank) from events", "no function 'frobnicate'", "SQL"),
         ("select rank fom events", "Expected", "SQL"),
         ("select rank from events where body ~ '('", "unclosed group", "SQL"),
@@ -249,11 +252,11 @@ def test_only_what_is_needed_is_read(tmp_path):
     tables = JobTables([str(SEGFAULT)], tmp_path)
     plan = sql.run("select line from events where rank = 3", {"events": tables.events()}).explain()
     assert "PROJECT 2/14 COLUMNS" in plan
-    assert 'SELECTION: col("rank") == 3' in plan
+    assert re.search(r"SELECTION: .*rank.* == .*3", plan)
     plan = sql.run(
         "select line from events where rank = 3", {"events": FileTables(tmp_path / "events.parquet").events()}
     )
-    assert 'SELECTION: col("rank") == 3' in plan.explain()
+    assert re.search(r"SELECTION: .*rank.* == .*3", plan.explain())
 
 
 def test_a_query_of_signals_alone_normalises_nothing(monkeypatch, rows):
@@ -294,27 +297,7 @@ def test_outputs_are_refused_as_elsewhere(ask, tmp_path):
     assert cli.run(["query", str(SEGFAULT)]) == 2
 
 
-def on_terminal(words, columns=60, **environment):
-    """What a command writes to a terminal."""
-    parent, child = pty.openpty()
-    command = [sys.executable, "-m", "aggregator", *words]
-    variables = {**os.environ, "TERM": "xterm", "COLUMNS": str(columns), **environment}
-    with subprocess.Popen(command, stdout=child, stderr=subprocess.PIPE, env=variables, cwd=ROOT) as process:
-        os.close(child)
-        text = b""
-        while True:
-            try:
-                piece = os.read(parent, 65536)
-            except OSError:
-                break
-            if not piece:
-                break
-            text += piece
-        os.close(parent)
-        return process.wait(), text.decode().replace("\r\n", "\n")
-
-
-def test_a_table_fits_the_terminal_and_goes_through_the_pager():
+def test_a_table_fits_the_terminal_and_goes_through_the_pager(on_terminal):
     query = "select rank, ts, message from events where severity >= 17"
     code, text = on_terminal(["query", str(SEGFAULT), query], DENPEX_PAGER="sed s/^/P/")
     assert code == 0
@@ -326,7 +309,7 @@ def test_a_table_fits_the_terminal_and_goes_through_the_pager():
 
 
 @pytest.mark.parametrize("pager", ["true", "no-such-pager", "'", "", "cat"])
-def test_a_pager_that_ends_early_or_is_none_is_no_error(pager):
+def test_a_pager_that_ends_early_or_is_none_is_no_error(pager, on_terminal):
     code, text = on_terminal(["query", str(SEGFAULT), COUNT], PAGER=pager)
     assert code == 0
     assert ("264" in text) is (pager != "true")
