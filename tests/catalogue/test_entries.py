@@ -1,5 +1,7 @@
 """The catalogue: each entry against its samples, and what a wrong file says."""
 
+from pathlib import Path
+
 import pytest
 
 from aggregator.catalogue.check import problems
@@ -10,22 +12,7 @@ from aggregator.catalogue.naming import Naming
 from aggregator.pipeline import postmortem
 from parsers.lineformats import KINDS
 
-ENTRY = """
-[[entry]]
-id = "site-oom"
-title = "Out of memory on our cards"
-kinds = ["cuda_oom"]
-layer = "software"
-symptom = "s"
-cause = "Our cards are small."
-mechanism = "m"
-fix = "f"
-verify = "v"
-prevention = "p"
-fingerprint = "x"
-base = 0.9
-needs = [{ fact = "oom", is = "full", says = "the GPU is full" }]
-"""
+ENTRY = Path(__file__).with_name("site_entry.toml").read_text()
 LOG = """\
 [rank1]: Traceback (most recent call last):
 [rank1]:   File "/job/train.py", line 9, in step
@@ -86,7 +73,7 @@ def test_an_entry_of_a_site_replaces_the_shipped_one_of_its_id(site):
         ("base = 0.9", 'colour = "red"', "unknown: colour"),
         ("[[entry]]", "[[entry]", "train|site.toml"),
         ("[[entry]]", "[[other]]", "no .*entry"),
-        ("base = 0.9", 'references = ["javascript:alert(1)"]', "https"),
+        ("https://example.org", "javascript:alert(1)", "https"),
     ],
 )
 def test_a_wrong_entry_is_named_with_what_is_wrong(site, old, new, says):

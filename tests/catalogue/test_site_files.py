@@ -5,6 +5,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -16,33 +17,7 @@ from aggregator.linear import LinearPattern
 from parsers.tomlfile import MAX_BYTES, TomlError, parse_toml
 
 PATIENCE = 20
-ENTRY = """\
-[[entry]]
-id = "site-oom"
-title = "Out of memory on our cards"
-kinds = ["cuda_oom"]
-layer = "software"
-symptom = "s"
-cause = "Our cards are small."
-mechanism = "m"
-fix = "f"
-verify = "v"
-prevention = "p"
-fingerprint = "x"
-base = 0.9
-node = "keep"
-source_check = "grad-mode"
-scale = "many"
-confirm = ["look"]
-references = ["https://example.org"]
-observed = [["this", "for that"]]
-code = { pytorch = "x = 1" }
-related = [{ entry = "site-oom", why = "w", severity = "low" }]
-needs = [{ fact = "oom", is = "full", says = "the GPU is full" }]
-never = [{ fact = "phase", matches = "^eval", says = "no {}" }]
-signs = [{ fact = "trained", at_least = 1, at_most = 9, weight = 0.15, says = "{} steps" }]
-doubts = [{ fact = "scope", is = ["all"], says = "all" }]
-"""
+ENTRY = Path(__file__).with_name("site_entry.toml").read_text()
 FORMAT = """\
 id = "x"
 title = "t"
