@@ -80,7 +80,7 @@ def query(
     from aggregator.query.tables import empty_tables, tables_of  # noqa: PLC0415 - brings the whole parser in
 
     language.check(sql)
-    language.run(sql, empty_tables())
+    language.check_plan(sql, empty_tables())
     with tempfile.TemporaryDirectory(prefix="denpex-") as folder:
         tables = tables_of(with_logs_of_jobs([path]), Path(folder), redact=redact)
         known = empty_tables()

@@ -24,6 +24,9 @@ _COMMENT = r"(?:\s|--[^\n]*(?:\n|$)|/\*.*?\*/)*"
 _BEGINNING = re.compile(rf"{_COMMENT}\(*{_COMMENT}(select|with)\b", re.IGNORECASE | re.DOTALL)
 # Wherever it stands, in a string too: what is a string is the parser's to say, and it may know spellings that we don't.
 _READER = re.compile(r"\b((?:read|scan)_\w+)[\"'`\]]?\s*(?:\(|/\*|--)", re.IGNORECASE)
+_SCAN = re.compile(r"^\s*\w+ SCAN \[", re.MULTILINE)
+"""A file in a plan, as Polars prints it."""
+_NOT_FILES = "a query reads the job's tables only, not files"
 _AT = re.compile(r" at Line: (\d+), Column: (\d+)")
 _UNKNOWN_COLUMN = re.compile(r"unable to find column \"(.*?)\"|no table or struct column named '(.*?)'")
 _UNKNOWN_TABLE = re.compile(r"relation '(.*?)' was not found")
@@ -49,9 +52,23 @@ def check(query: str) -> None:
     reader = _READER.search(query)
     if reader is not None:
         raise UsageError(
-            f"a query reads the job's tables only, not files: {reader[1]}",
+            f"{_NOT_FILES}: {reader[1]}",
             help="the tables are `events` and `signals`; in a text to search for, leave the parenthesis out",
         )
+
+
+def check_plan(query: str, empty: Mapping[str, pl.LazyFrame]) -> None:
+    """Refuse a query that is wrong, or whose plan reads more than `empty`, tables in memory in place of the real ones.
+
+    So a function that reads files and that `check` does not know is found before its rows are.
+
+    Raises:
+        UsageError: it is, or does.
+    """
+    frame = run(query, empty)
+    with explained(empty):
+        if _SCAN.search(frame.explain(optimized=False)):
+            raise UsageError(_NOT_FILES, help=f"the tables are {' and '.join(TABLES)}")
 
 
 def reads(query: str, table: str) -> bool:

@@ -203,6 +203,24 @@ def test_every_function_that_polars_reads_files_with_is_refused():
             sql.check(f"select * from events, {name}('x')")
 
 
+@pytest.mark.parametrize("function", ["read_csv", "read_parquet", "read_ipc", "read_ndjson"])
+def test_a_reader_that_slips_through_is_found_in_the_plan(ask, tmp_path, monkeypatch, function):
+    monkeypatch.setattr(sql, "_READER", re.compile("(?!)"))
+    file = tmp_path / "secret"
+    frame = pl.DataFrame({"secret": ["hunter22"]})
+    {"csv": frame.write_csv, "parquet": frame.write_parquet, "ipc": frame.write_ipc, "ndjson": frame.write_ndjson}[
+        function.removeprefix("read_")
+    ](file)
+    for query in (
+        f"select * from {function}('{file}'), events",
+        f"select 1 from events join {function}('{file}') on 1 = 1",
+    ):
+        code, out, err = ask(SEGFAULT, query)
+        assert (code, out) == (2, "")
+        assert "hunter22" not in err
+    assert ask(SEGFAULT, "select 1 from events where body = 'Csv SCAN [x]'")[0] == 0
+
+
 def test_secrets_are_masked_before_the_query_sees_them(tmp_path, rows, ask):
     folder = job_of(tmp_path, rank_0="2025-03-06 08:00:00 ERROR password=hunter22hunter\n")
     assert rows(folder, "select message from events where message like '%hunter22%'") == []
