@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from aggregator.jobevents import common_ns
+from aggregator.logview.selection import FIRST, LAST
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -22,9 +23,6 @@ if TYPE_CHECKING:
     from aggregator.jobevents import JobEvents
 
 ORDER = ["key", "number"]
-_START, _END = -(1 << 62), 1 << 62
-"""Keys of lines whose time nothing tells: first those above the first stamp of their file; last those of a file without
-stamps, which mostly is what a program prints as it dies."""
 _NEAR = 100
 """Lines around the marked one that belong to it if they have no stamp of their own: a traceback, a box."""
 _ERROR = 17
@@ -77,7 +75,9 @@ class Places:
     def _keyed(self, frame: pl.DataFrame) -> pl.DataFrame:
         before = self._carried.height if self._carried is not None else 0
         known = frame if self._carried is None else pl.concat([self._carried, frame], how="diagonal_relaxed")
-        unknown = pl.when(pl.col("path").is_in(self._unstamped)).then(_END).otherwise(_START)
+        # First what stands above the first stamp of its file; last files without any, which mostly are what a program
+        # prints as it dies.
+        unknown = pl.when(pl.col("path").is_in(self._unstamped)).then(LAST).otherwise(FIRST)
         level = (
             pl.when(pl.col("severity") > 0).then("severity")
             .when(pl.col("body").str.contains(_TRACEBACK, literal=True)).then(_ERROR)

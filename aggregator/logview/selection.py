@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 NS = 10**9
+FIRST, LAST = -(1 << 62), 1 << 62
+"""Keys of lines whose time nothing tells, before and behind all others. They are in no window of time."""
 LEVELS = {
     "trace": 1, "debug": 5, "info": 9, "notice": 10, "warn": 13, "warning": 13, "error": 17, "critical": 21,
     "fatal": 21,
@@ -56,6 +58,7 @@ class Wanted:
         in_time = [pl.col("key") >= self.since] if self.since is not None else []
         in_time += [pl.col("key") <= self.until] if self.until is not None else []
         if in_time:
+            in_time.append(pl.col("key").is_between(FIRST, LAST, closed="none"))
             conditions.append(pl.all_horizontal(in_time) | pl.col("near"))
         if self.level:
             conditions.append(pl.col("level") >= self.level)

@@ -140,6 +140,14 @@ def test_times_select(events, logs):
     assert "not a time" in logs(OOM, "--since", "9" * 400, code=2)
 
 
+def test_lines_without_a_time_come_last_and_are_in_no_window(job, events):
+    folder = job(rank_0="2025-03-06 08:00:00 x\n", rank_1="9999-12-31 23:59:59 y\nz\n")
+    assert [row["body"][-1] for row in events(folder)] == ["x", "y", "z"]
+    for since in ("9999-12-31", "2100-01-01"):
+        assert events(folder, "--since", since) == []
+    assert [row["rank"] for row in events(folder, "--since", "0001-01-01", "--until", "9999-12-31")] == [0]
+
+
 def test_patterns_select(logs, events):
     assert all("Error" in row["body"] or "memory" in row["body"] for row in events(OOM, "--grep", "Error|memory"))
     both = events(OOM, "--include", "Error", "--grep", "memory")
