@@ -78,6 +78,8 @@ def kind_of(name: str, head: bytes) -> tuple[SourceKind, str | None]:
     as_json = text.startswith(b"{")
     if (head.startswith(b"\x80") or as_json) and (_DUMP_NAME.search(name) or _is_dump(head, as_json=as_json)):
         return SourceKind.FLIGHT_RECORDER, None
+    if not head and _DUMP_NAME.search(name):  # its writer died before it wrote
+        return SourceKind.FLIGHT_RECORDER, None
     if name == "error.json" or (
         as_json and re.match(rb'\{\s*"message"', text) and re.search(rb'"(?:py_callstack|extraInfo)"', text)
     ):

@@ -234,7 +234,6 @@ class Evil:
         return Path.touch, (Path("PWNED"),)
 
 
-@pytest.mark.xfail(reason="an empty dump is passed over in silence")
 def test_a_dump_that_is_a_program_or_a_bomb_is_refused_by_name(verdict, tmp_path):
     dumps = [
         pickle.dumps(Evil()),
