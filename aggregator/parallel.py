@@ -59,7 +59,7 @@ def read_apart(read: Callable[[Sequence[Source]], list[T]], sources: Sequence[So
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as above
 
     here = [source for source in sources if source.real is None]
-    tasks = _tasks([source for source in sources if source.real is not None], workers)
+    tasks = heaps([source for source in sources if source.real is not None], workers)
     results = dict(zip((source.index for source in here), read(here), strict=True))
     executor = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
     try:
@@ -99,7 +99,7 @@ def _result(future: Future[list[T]] | None) -> list[T] | None:
         return None
 
 
-def _tasks(sources: Sequence[Source], workers: int) -> list[list[Source]]:
+def heaps(sources: Sequence[Source], workers: int) -> list[list[Source]]:
     """Files in heaps of about one size, the longest first: whoever begins with them ends in time."""
     room = min(_TASK, sum(source.size for source in sources) // (workers * _SHARES) + 1)
     tasks: list[list[Source]] = []

@@ -28,6 +28,7 @@ from parsers.torch_elastic import read_error_json
 from parsers.triage import LogTriage
 
 if TYPE_CHECKING:
+    from aggregator.engines import Engine
     from parsers.flight_recorder import FlightDump
 
 RECORDS = frozenset({SourceKind.FLIGHT_RECORDER, SourceKind.ERROR_JSON})
@@ -50,19 +51,22 @@ def postmortem(paths: Sequence[str], *, naming: Naming = SHIPPED) -> Verdict:
     return investigate(paths, naming=naming).verdict
 
 
-def investigate(paths: Sequence[str], *, naming: Naming = SHIPPED, workers: int | None = None) -> Case:
+def investigate(
+    paths: Sequence[str], *, naming: Naming = SHIPPED, workers: int | None = None, engine: Engine | None = None
+) -> Case:
     """Read a job's logs and judge it, with what a report may show beside the verdict.
 
-    `workers` is how many processes read; as many as pay if it is None.
+    `workers` is how many processes read; as many as pay if it is None. With an `engine`, it reads.
 
     Raises:
         InputError: nothing readable was found.
+        UsageError: the engine cannot be used.
     """
     with stage("finding the files"):
         found = discover(paths)
     tell_sources(found.sources, found.skipped)
     with stage("reading them"):
-        evidence = collect(found, workers=workers_for(found.logs) if workers is None else workers)
+        evidence = collect(found, workers=workers_for(found.logs) if workers is None else workers, engine=engine)
     tell_scans(found.logs, evidence.scans)
     with stage("judging"):
         judged = judge_job(replace(evidence, notes=(*evidence.notes, *_still_written(found.sources))), naming)
@@ -82,11 +86,16 @@ def _still_written(sources: Iterable[Source]) -> list[str]:
     return [f"{grown[0]}{more}: still being written; `denpex-agg watch` follows a job that runs"]
 
 
-def collect(found: Discovery, *, workers: int = 1, budget: Budget = DEFAULT_BUDGET) -> JobEvidence:
-    """Read every source of a discovery, of each what the budget allows, with so many processes."""
+def collect(
+    found: Discovery, *, workers: int = 1, budget: Budget = DEFAULT_BUDGET, engine: Engine | None = None
+) -> JobEvidence:
+    """Read every source of a discovery, of each what the budget allows, with so many processes or by the engine."""
     logs = found.logs
     read = partial(read_logs, reference_ns=newest_date(found.sources), files=len(logs), budget=budget)
-    told = read(logs) if workers <= 1 else read_apart(read, logs, workers)
+    if engine is None and workers <= 1:
+        told = read(logs)
+    else:
+        told = engine(read, logs) if engine is not None else read_apart(read, logs, workers)
     records = [read_record(source, budget) for source in found.sources if source.kind in RECORDS]
     notes = [note for _, noted in told for note in noted]
     return combine(found.display, found.sources, [scan for scan, _ in told], records, (*found.skipped, *notes))

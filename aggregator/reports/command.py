@@ -13,6 +13,7 @@ import typer
 from aggregator import safe
 from aggregator.catalogue.command import CatalogueFolders, SourceFolders, naming_from
 from aggregator.diagnostics import start_logging
+from aggregator.engines import LOCAL, EngineName, engine_of
 from aggregator.errors import EXIT_CODES
 from aggregator.history import NoHistory
 from aggregator.reports import ReportOptions, format_of, reporter, reporter_names
@@ -90,6 +91,7 @@ def postmortem(
     catalogue: CatalogueFolders = None,
     source: SourceFolders = None,
     no_history: NoHistory = False,
+    engine: EngineName = LOCAL,
     verbose: _Verbose = 0,
 ) -> None:  # fmt: skip
     """Say which rank failed first, with the lines that prove it.
@@ -103,7 +105,7 @@ def postmortem(
     start_logging(0 if quiet else 1 + verbose)
     if output is not None:
         refuse_overwrite(output, force=force)
-    case = _investigate(paths, catalogue, source, keep=not no_history)
+    case = _investigate(paths, catalogue, source, engine, keep=not no_history)
     _write(case, "json" if is_json else report_format, output, color, force=force, redact=redact)
     if exit_code:
         raise typer.Exit(outcome_code(case.verdict))
@@ -124,6 +126,7 @@ def report(
     catalogue: CatalogueFolders = None,
     source: SourceFolders = None,
     no_history: NoHistory = False,
+    engine: EngineName = LOCAL,
     verbose: _Verbose = 0,
 ) -> None:  # fmt: skip
     """Write the verdict to a file for somebody else: a page that opens anywhere, or the form that FILE's ending names.
@@ -137,7 +140,7 @@ def report(
     start_logging(0 if quiet else 1 + verbose)
     refuse_overwrite(output, force=force)
     name = report_format or format_of(output.name) or _FOR_FILES
-    case = _investigate(paths, catalogue, source, keep=not no_history)
+    case = _investigate(paths, catalogue, source, engine, keep=not no_history)
     _write(case, name, output, ColorChoice.NEVER, force=force, redact=redact)
     if not quiet and str(output) != "-":
         complain(f"{name} report written to {safe.show(str(output))}\n")
@@ -145,12 +148,14 @@ def report(
         raise typer.Exit(outcome_code(case.verdict))
 
 
-def _investigate(paths: list[str], catalogue: CatalogueFolders, source: SourceFolders, *, keep: bool) -> Case:
+def _investigate(
+    paths: list[str], catalogue: CatalogueFolders, source: SourceFolders, engine: str, *, keep: bool
+) -> Case:
     from aggregator.history.journal import remember  # noqa: PLC0415 - help does without it
     from aggregator.pipeline import investigate  # noqa: PLC0415 - brings the whole parser in
 
     files = with_logs_of_jobs(paths)
-    case = investigate(files, naming=naming_from(catalogue, source))
+    case = investigate(files, naming=naming_from(catalogue, source), engine=engine_of(engine))
     if keep:
         remember(files, case.verdict)
     return case
