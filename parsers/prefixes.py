@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from copy import copy
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import TYPE_CHECKING, Final
 
@@ -116,6 +116,11 @@ def hosts_in_front(lines: Iterable[str]) -> frozenset[str]:
     return frozenset(often) if sum(often.values()) * 2 > seen else frozenset()
 
 
+def _blank_at(line: str, position: int) -> bool:
+    """Whether just one blank stands behind a prefix: launchers put it there, it is no indentation of the text."""
+    return position > 0 and line[position] == " " and line[position + 1 : position + 2].strip() != ""
+
+
 class PrefixStripper:
     """Strips the prefixes of lines that come from one source.
 
@@ -163,6 +168,14 @@ class PrefixStripper:
             return origin
         return self._strip(line)
 
+    def lines(self, origin: Origin) -> list[Origin]:
+        """The lines of a record's text, each under what the record tells; their own tags go as in any line."""
+        first, *rest = (line.removesuffix("\r") for line in origin.body.split("\n"))
+        whole = [replace(origin, body=first)]
+        for line in rest:
+            whole.append(_merge(replace(origin, tags=dict(origin.tags)), self._strip(line)))
+        return whole
+
     def _strip(self, line: str) -> Origin:
         origin = Origin(line)
         position = 0
@@ -182,6 +195,8 @@ class PrefixStripper:
                 position, patterns_only = end, False
                 continue
             step = self._step(origin, line, position)
+            if step is None and _blank_at(line, position):
+                step, patterns_only = self._step(origin, line, position + 1), False
             if step is None:
                 break
             rule, position = step

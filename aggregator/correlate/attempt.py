@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
+from statistics import median
 
 from aggregator.correlate import narrate
 from aggregator.correlate.calls import calls_apart
@@ -47,6 +49,9 @@ from parsers.records import Role, Signal, StampQuality
 
 _HUNG_NS = 60 * NS
 """So long before the end of a job its ranks' time-outs cannot be what its end brought about."""
+_STILL_NS = 600 * NS
+_STILL_STEPS = 20
+"""A job that goes on does not pause for so long, nor for the time of so many of its steps."""
 _SURE_HANG = 0.75
 """Strength of a reading of a hang that stands against a kill elsewhere."""
 
@@ -162,7 +167,7 @@ def _hung_before(
         s.ns for story in stories.values() for s in story.symptoms
         if s.kind == "collective_timeout" and s.ns is not None and s.quality is StampQuality.OWN
     ]  # fmt: skip
-    waited += stood_since(signals)
+    waited += [*stood_since(signals), *_still_since(stories, when)]
     if when is None or not waited or min(waited) > when - _HUNG_NS:
         return None
     leads = _hang_leads(evidence, signals, stories, homeless, table)
@@ -172,6 +177,19 @@ def _hung_before(
     minutes = (when - min(waited)) / (60 * NS)
     decision.reasons.append(f"ranks had waited in vain for {minutes:.0f} min when the job was ended from outside")
     return decision
+
+
+def _still_since(stories: Mapping[int, Story], when: int | None) -> list[int]:
+    """The last step that any rank told of, if by `when` many more were due: since then the job stood still."""
+    told = [
+        [s.ns for s in story.progress if s.ns is not None and s.quality is StampQuality.OWN]
+        for story in stories.values()
+    ]
+    strides = [after - before for times in told for before, after in pairwise(times) if after > before]
+    if when is None or not strides:
+        return []
+    last = max(times[-1] for times in told if times)
+    return [last] if when - last > max(_STILL_NS, _STILL_STEPS * int(median(strides))) else []
 
 
 def _decide_faults(

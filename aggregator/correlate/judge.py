@@ -24,8 +24,10 @@ from aggregator.verdict import (
     SkippedFile,
     Verdict,
 )
-from parsers.records import Role, Signal
+from parsers.records import Role, Signal, StampQuality
 
+_LONGEST_NS = 30 * 86_400 * NS
+"""No job writes without a date for longer after its last line that has one."""
 _RESTARTS = frozenset({"te.restart"})
 
 
@@ -159,10 +161,7 @@ def _begins(signal: Signal, steps: dict[tuple[int, int | None, str], int]) -> bo
 
 
 def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity, failure: Failure | None) -> Job:
-    stamps = [
-        s.ns for _, _, activity in evidence.activities for s in (activity.first_stamp, activity.last_stamp)
-        if s is not None and not s.boot and s.year_known
-    ]  # fmt: skip
+    stamps = _span(evidence, signals)
     if stamps and failure is not None and failure.time is not None:
         stamps.append(failure.time)
     ids = [source.job_id for source in evidence.sources if source.job_id]
@@ -178,6 +177,24 @@ def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity, fail
         ranks_seen=ranks, ranks_missing=missing,
         hosts=tuple(table.hosts), started=min(stamps, default=None), ended=max(stamps, default=None),
     )  # fmt: skip
+
+
+def _span(evidence: JobEvidence, signals: Sequence[Signal]) -> list[int]:
+    """Moments of the job, in ns. Those of stamps whose year was completed count where they fit the others."""
+    told = [
+        stamp for _, _, activity in evidence.activities for stamp in (activity.first_stamp, activity.last_stamp)
+        if stamp is not None and not stamp.boot
+    ]  # fmt: skip
+    told += [
+        signal.stamp for signal in signals
+        if signal.role in {Role.EXTERNAL, Role.EXIT} and signal.stamp is not None and not signal.stamp.boot
+        and signal.quality is StampQuality.OWN
+    ]  # fmt: skip
+    known = [stamp.ns for stamp in told if stamp.year_known]
+    if not known:
+        return []
+    first, last = min(known), max(known) + _LONGEST_NS
+    return known + [stamp.ns for stamp in told if not stamp.year_known and first <= stamp.ns <= last]
 
 
 def _clocks(model: ClockModel, table: Identity) -> tuple[Clock, ...]:

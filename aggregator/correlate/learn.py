@@ -245,6 +245,8 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
         filed = table.rank_of_source.get(source.index)
         if filed is not None and source.host:
             _tell_host(table, filed, source.host)
+    for rank, host in _filed_by_host(evidence, table).items():
+        _tell_host(table, rank, host)
     for signal in [s for s in signals if "tasks" in s.fields]:
         host, tasks = signal.fields.get("host"), ints(signal.fields["tasks"])
         if host and tasks and "[" not in host and "," not in host:
@@ -253,6 +255,17 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
                     _tell_host(table, task, host)
             table.add_host(host)
     _learn_world(signals, table)
+
+
+def _filed_by_host(evidence: JobEvidence, table: Identity) -> dict[int, str]:
+    """The hosts of ranks that write to a file a host: several such files, and no rank in those of two hosts."""
+    hosts: dict[int, set[str]] = defaultdict(set)
+    for source, key, _ in evidence.activities:
+        rank = stream_rank(source, key, table)
+        if rank is not None and source.host:
+            hosts[rank].add(source.host)
+    single = {rank: min(names) for rank, names in hosts.items() if len(names) == 1}
+    return single if len(single) == len(hosts) and len(set(single.values())) > 1 else {}
 
 
 def _learn_line(signal: Signal, source: Source, table: Identity) -> None:

@@ -15,6 +15,9 @@ from parsers.records import Role, Signal
 _OF_ONE = frozenset({"ok.training"})
 """What each rank says of itself as it ends: in another file than a trouble it tells nothing of it."""
 
+_OF_PARTING = frozenset({"network_error", "nccl_error", "rendezvous_failure"})
+"""What ranks that are done see of each other's end: their connections, and the store that one of them kept."""
+
 
 def outcome_of(
     decision: Decision | None, signals: Sequence[Signal], stories: Mapping[int, Story], exits: Sequence[Exit]
@@ -60,8 +63,11 @@ def _only_noise(decision: Decision, success: Sequence[Signal], stories: Mapping[
     for lead in decision.leads:
         if lead.signal is None or (lead.tier in FAULT_TIERS and not _outlived(lead.signal, success, lead.ranks)):
             return False
+    done = {signal.rank for signal in success} - {None}
     return all(lead.tier in FAULT_TIERS for lead in decision.leads) or all(
-        _outlived(signal, success, () if signal.rank is None else (signal.rank,)) for signal in waited
+        _outlived(signal, success, () if signal.rank is None else (signal.rank,))
+        or (signal.rank in done and signal.kind in _OF_PARTING)
+        for signal in waited
     )
 
 

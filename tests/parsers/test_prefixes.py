@@ -165,6 +165,12 @@ def test_indentation_behind_a_tag_survives(blanks):
         assert strip(tag + " " * blanks + "x = 1").body == " " * blanks + "x = 1"
 
 
+def test_a_blank_between_two_prefixes_is_passed_over():
+    origin = strip("[1,9]<stderr>: node-c:4009:4260 [1] NCCL WARN NET/IB : Got async error event")
+    assert (origin.rank, origin.host, origin.pid) == (9, "node-c", 4009)
+    assert origin.body == "NET/IB : Got async error event"
+
+
 def test_docker_json_is_unescaped_and_stripped_further():
     line = r'{"log":"[rank3]: RuntimeError: \"x\"\n","stream":"stderr","time":"2031-02-03T04:05:06.123456789Z"}'
     origin = strip(line)

@@ -51,6 +51,41 @@ def test_an_act_from_outside_that_nothing_preceded_cancelled_the_job(judge, act,
     assert verdict.first_failure.step == 20
 
 
+PY_SPY = """### rank {rank} (py-spy dump --pid {pid})
+Process {pid}: python train.py
+Python v3.11.9 (/usr/bin/python3.11)
+
+Thread 0x7F1A (active): "MainThread"
+    {frames}
+"""
+ALL_REDUCE = "all_reduce (torch/distributed/distributed_c10d.py:2810)\n    reduce_loss (/home/w/train.py:121)"
+READING = "read (ssl.py:1167)\n    __iter__ (/home/w/data/tarstream.py:52)\n    next_batch (/home/w/train.py:80)"
+
+
+@pytest.mark.parametrize(("limit", "told"), [(7200, ("hung", "identified", (1,), "collective_timeout")),
+                                             (60, ("cancelled", "identified", (), "time_limit"))])  # fmt: skip
+def test_a_job_that_stood_still_long_before_its_time_limit_hung(judge, limit, told):
+    dumps = "".join(
+        PY_SPY.format(rank=rank, pid=4100 + rank, frames=READING if rank == 1 else ALL_REDUCE) for rank in range(4)
+    )
+    verdict = judge({"slurm-7.out": train(cancelled(limit, " DUE TO TIME LIMIT", "JOB 123")), "pyspy.txt": dumps})
+    assert brief(verdict) == told
+
+
+def test_what_ranks_that_are_done_see_of_each_others_end_is_no_failure(judge):
+    gone = (
+        "TCPStore.cpp:125] [c10d] recvValue failed on SocketImpl(fd=71, addr=[localhost]:53012, "
+        "remote=[localhost]:41233): Failed to recv, got 0 bytes. Connection was likely closed. Did the remote server "
+        "shutdown or crash?"
+    )
+    done = [say(30, rank, "Training completed") for rank in range(4)]
+    late = [f"[rank{rank}]:[W1201 10:00:33.423938499 {gone}" for rank in (1, 3)]
+    verdict = judge({"train.log": train(*done, *late)})
+    assert brief(verdict) == ("completed", None, (), None)
+    assert verdict.job.ended == int(START.timestamp() + 33) * 10**9
+    assert brief(judge({"train.log": train(*done[:1], *late)}))[0] == "failed"
+
+
 def test_a_line_of_sacct_tells_a_time_limit(judge):
     acct = lines(
         "JobID           JobName  Partition      State ExitCode               Start                 End    Elapsed",
@@ -146,6 +181,16 @@ def test_a_node_that_srun_lost_is_the_failure_and_its_peers_errors_follow(judge)
     assert brief(verdict) == identified((2, 3), "node_failure")
     assert verdict.first_failure.hosts == ("node-b",)
     assert {row.rank for row in verdict.collateral} == {0, 1}
+
+
+def test_all_ranks_that_write_to_a_lost_nodes_file_were_on_it_though_some_said_nothing_of_note(judge):
+    files = {
+        f"node-{name}.out": "".join(f"{rank}: ready\n" for rank in ranks)
+        + "".join(f"{ranks[0]}: {line}\n" for line in steps(ranks[0], 1, 5).splitlines())
+        for name, ranks in {"a": (0, 1, 2), "b": (3, 4, 5)}.items()
+    }
+    verdict = judge({**files, "srun.out": lines("srun: error: Node failure on node-b", ABORTED)})
+    assert brief(verdict) == identified((3, 4, 5), "node_failure")
 
 
 def test_a_node_that_the_controller_declares_down_is_the_failure(judge):
