@@ -164,7 +164,8 @@ def _whose(
     on_host = host is None or same_host(table.host_of_rank.get(named if named is not None else -1, host), host)
     if named is not None and on_host and (not ended.ranks or named in ended.ranks):
         return _Whose((named,), "the other ranks name it as the one that they lost", 0.7)
-    if ended.ranks and count + _victims(homeless, host) <= max(len(ended.ranks), 1):
+    reported = [item.report for item in exits if item.rank in ended.ranks]
+    if ended.ranks and count + _victims(homeless, host, reported) <= max(len(ended.ranks), 1):
         return ended
     device = _by_device(signals, stories, host, table) if count == 1 else None
     if device is not None:
@@ -193,11 +194,16 @@ def _by_its_end(
     return _Whose()
 
 
-def _victims(homeless: Sequence[Signal], host: str | None) -> int:
-    """Errors of ranks that nothing tells, and that waited or lost a peer: a launcher's report may be of their ends."""
+def _victims(homeless: Sequence[Signal], host: str | None, reported: Sequence[Signal]) -> int:
+    """Errors of ranks that nothing tells, and that waited or lost a peer: a launcher's report may be of their ends.
+
+    None of them is an error that stands below all reports in their own file: a process's words come before its end.
+    """
+    last = {report.source: report.offset for report in sorted(reported, key=lambda report: report.offset)}
     return sum(
         signal.role is Role.SYMPTOM and signal.exception is not None and signal.local_rank is None
         and (host is None or signal.host is None or same_host(signal.host, host))
+        and not (len(last) == 1 and signal.offset > last.get(signal.source, signal.offset))
         for signal in homeless
     )  # fmt: skip
 

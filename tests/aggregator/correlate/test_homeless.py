@@ -119,3 +119,22 @@ def test_a_fault_that_stands_with_its_rank_elsewhere_is_not_a_second_one(judge):
     files = merged(traceback(KEY), say(9, 0, "bye"))
     files["rank_1.log"] = lines(hello(1, 4), traceback(KEY))
     assert brief(judge(files)) == identified(1, "python_exception")
+
+
+def joined_in_vain(*after):
+    """Four import errors, an agent's box that lists its four ranks, and errors of ranks of other nodes."""
+    error = "ImportError: libcudart.so.11.0: cannot open shared object file: No such file or directory"
+    lost = "torch.distributed.DistNetworkError: Connection reset by peer"
+    ends = box(8, *((rank, rank - 8, 1, 4011 + rank - 8) for rank in range(8, 12)), host="node-c")
+    told, waited = [traceback(error) for _ in range(4)], [traceback(lost) for _ in range(4)]
+    return {"run.log": lines(*told, *((ends, *waited) if not after else (*waited, ends)))}
+
+
+def test_errors_above_the_box_that_lists_so_many_ranks_are_theirs_whatever_stands_below_it(judge):
+    verdict = judge(joined_in_vain())
+    assert brief(verdict) == identified((8, 9, 10, 11), "import_error")
+    assert verdict.first_failure.hosts == ("node-c",)
+
+
+def test_a_box_below_the_errors_of_others_may_be_of_their_ends(judge):
+    assert brief(judge(joined_in_vain("box"))) == ("failed", "undetermined", (), "import_error")
