@@ -38,6 +38,7 @@ from aggregator.correlate.leads import (
     node_leads,
 )
 from aggregator.correlate.outcomes import outcome_of
+from aggregator.correlate.ras import least_launched
 from aggregator.correlate.stacks import known_from_stacks, stack_suspects, stood_since
 from aggregator.correlate.stories import FAULTS, Story, build_stories
 from aggregator.verdict import (
@@ -152,7 +153,7 @@ def _hang_leads(
     current = [s for s in signals if s.role not in FAULTS or id(s) in live]
     found = [
         *find_suspects(stories, current, evidence.dumps, table), *stack_suspects(current),
-        *calls_apart(stories, table.world_size),
+        *calls_apart(stories, table.world_size), *least_launched(current, stories, table.world_size),
     ]  # fmt: skip
     return hang_leads(sorted(found, key=lambda suspect: -suspect.strength), stories)
 

@@ -131,8 +131,8 @@ def _states(signals: Sequence[Signal]) -> list[CollectiveState]:
     grouped = {(s.rank, s.fields["seq"]): s.fields["pg"] for s in signals if "pg" in s.fields and "seq" in s.fields}
     for signal in signals:
         fields = signal.fields
-        if signal.rank is None or not ({"seq", "enqueued"} & fields.keys()):
-            continue
+        if signal.rank is None or not ({"seq", "enqueued"} & fields.keys()) or signal.signature.startswith("nccl."):
+            continue  # NCCL counts the operations of a kind and communicator, PyTorch those of a group
         if signal.role not in {Role.SYMPTOM, Role.STATE, Role.TEARDOWN}:
             continue
         group = fields.get("pg") or grouped.get((signal.rank, fields.get("seq", "")))

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from aggregator.correlate.evidence import number
+from aggregator.correlate.ras import size_communicators
 from parsers.records import Known, Role, Signal, Stamp, StampQuality
 
 _BLOCK_FAMILIES = ("mpi.", "hvd.", "hydra.")
@@ -54,6 +55,7 @@ def join_sections(signals: Iterable[Signal]) -> list[Signal]:
             _of_barrier(signal, kept)
         kept.append(signal)
     _own_sections(kept)
+    size_communicators(kept)
     return kept
 
 
