@@ -10,22 +10,34 @@ import json
 import re
 from typing import Final
 
+from parsers.stacks import TRACEBACK_HEAD
+
 _MAX_LENGTH: Final = 1 << 20
 _MICROS: Final = 6
 _OCTET: Final = 0xFF
 _KEYS: Final = {
     "ts": ("time", "timestamp", "@timestamp", "ts", "asctime", "datetime"),
     "level": ("level", "levelname", "severity", "log.level", "lvl"),
-    "rank": ("rank", "global_rank", "process_index", "RANK"),
-    "local_rank": ("local_rank", "LOCAL_RANK"),
-    "host": ("host", "hostname", "node"),
-    "pid": ("pid", "process"),
+    "rank": ("rank", "global_rank", "process_index", "RANK", "labels.rank"),
+    "local_rank": ("local_rank", "LOCAL_RANK", "labels.local_rank"),
+    "host": ("host", "hostname", "node", "host.hostname", "host.name"),
+    "pid": ("pid", "process", "process.pid"),
     "stream": ("stream",),
-    "logger": ("logger", "logger_name", "name"),
+    "logger": ("logger", "logger_name", "name", "log.logger"),
     "attempt": ("attempt", "restart_count"),
 }
-_BODY: Final = ("message", "msg", "event", "text", "log")
-_TRACE: Final = ("exc_info", "exception", "traceback", "stack_trace", "stacktrace", "exc_text", "stack")
+_BODY: Final = ("message", "msg", "event", "text", "log", "textPayload")
+_TRACE: Final = (
+    "exc_info", "exception", "traceback", "stack_trace", "stacktrace", "exc_text", "stack", "err.stack",
+    "error.stack_trace", "error.stack", "exception.stacktrace",
+)  # fmt: skip
+_RAISED: Final = ("exc_type", "exception_type", "exception.type", "error.type", "error.kind", "error_type", "err.type")
+_REASON: Final = (
+    "exc_message", "exc_value", "exception_message", "exception.message", "exception.value", "error.message",
+    "error_message", "err.message",
+)  # fmt: skip
+_IN_CHAIN: Final = (("exc_type", "type"), ("exc_value", "value", "message"))
+_WHILE_HANDLING: Final = "During handling of the above exception, another exception occurred:"
 _PROGRESS: Final = ("epoch", "step", "global_step", "iteration", "iter", "batch")
 _JOURNAL_TIMES: Final = ("_SOURCE_REALTIME_TIMESTAMP", "__REALTIME_TIMESTAMP")
 """Microseconds since 1970: when the line was written, and when it was received."""
@@ -62,7 +74,8 @@ def parse_record(text: str) -> dict[str, str] | None:
     Returns:
         `body`, and of `ts`, `level`, `rank`, `local_rank`, `host`, `pid`, `stream`, `logger`, `attempt`, `pod` and
         `container` those that the record has, as text. `body` is the message without its last line break, with the
-        step or epoch that the record counts, and the traceback on lines of its own. None if it is no record.
+        step or epoch that the record counts, and the traceback on lines of its own, as Python prints it. None if it is
+        no record.
     """
     if len(text) > _MAX_LENGTH or not text[1:3].lstrip().startswith('"') or not text.rstrip().endswith("}"):
         return None
@@ -81,15 +94,18 @@ def _unwrap(raw: dict[str, object]) -> dict[str, str] | None:
     """
     nested = raw.get("record")
     if isinstance(nested, dict) and isinstance(nested.get("message"), str):  # loguru's serialize=True
-        raw = _loguru(nested)
+        raw = _loguru(nested, raw.get("text"))
+    if isinstance(payload := raw.get("jsonPayload"), dict):  # an entry of Google's Cloud Logging
+        raw = payload | raw
     if any(key in raw for key in _JOURNAL_TIMES):
         raw = _journal(raw)
-    body = next((text for key in _BODY if isinstance(text := raw.get(key), str)), None)
-    if body is None:
+    body = next((text for key in _BODY if isinstance(text := _at(raw, key), str)), None)
+    trace = _trace(raw)
+    if body is None and not trace:
         return None
     fields: dict[str, str] = {}
     for name, keys in _KEYS.items():
-        value = next((text for key in keys if (text := _plain(raw.get(key))) is not None), None)
+        value = next((text for key in keys if (text := _plain(_at(raw, key))) is not None), None)
         if value is not None:
             fields[name] = value
     if not fields.keys() & {"ts", "level", "rank", "stream"}:
@@ -99,15 +115,79 @@ def _unwrap(raw: dict[str, object]) -> dict[str, str] | None:
         for name, key in _POD.items():
             if (value := _plain(kubernetes.get(key))) is not None:
                 fields.setdefault(name, value)
-    trace = next((text for key in _TRACE if isinstance(text := raw.get(key), str)), "")
     counts = (f"{key}={value}" for key in _PROGRESS if (value := _plain(raw.get(key))) is not None)
-    body = " ".join((body.removesuffix("\n"), *counts))
-    fields["body"] = f"{body}\n{trace.rstrip()}" if trace and trace not in body else body
+    body = " ".join(((body or "").removesuffix("\n"), *counts))
+    fields["body"] = f"{body}\n{trace}" if trace and trace not in body else body
     return fields
 
 
-def _loguru(record: dict[str, object]) -> dict[str, object]:
+def _at(raw: dict[str, object], key: str) -> object:
+    """The value of a key; one with a point in it may be nested (`"error": {"stack_trace": …}`)."""
+    outer, point, inner = key.partition(".")
+    value = raw.get(key)
+    if value is None and point and isinstance(nested := raw.get(outer), dict):
+        return nested.get(inner)
+    return value
+
+
+def _trace(raw: dict[str, object]) -> str:
+    """The traceback of the exception that a record carries, empty if it carries none.
+
+    Formatters keep it as text, as a list of its exceptions with their frames (structlog's `dict_tracebacks`), or tell
+    only what was raised.
+    """
+    raised = next((text for key in _RAISED if isinstance(text := _at(raw, key), str) and text), None)
+    reason = next((text for key in _REASON if isinstance(text := _at(raw, key), str) and text), "")
+    for key in _TRACE:
+        value = _at(raw, key)
+        if isinstance(value, list) and (text := _chain(value)):
+            return text
+        if isinstance(value, str) and value.strip():
+            return _whole(value.rstrip(), raised, reason)
+    return _raised([], raised, reason) if raised else ""
+
+
+def _whole(trace: str, raised: str | None, reason: str) -> str:
+    """A traceback's text with the parts that some formatters keep apart: its first line, its last."""
+    if trace.lstrip().startswith('File "') and TRACEBACK_HEAD not in trace:
+        trace = f"{TRACEBACK_HEAD}\n{trace}"
+    last = trace.rpartition("\n")[2]
+    if raised is None or TRACEBACK_HEAD not in trace or last[:1] not in {" ", "\t"}:
+        return trace
+    return f"{trace}\n{_named(raised, reason)}"
+
+
+def _named(raised: str, reason: str) -> str:
+    return f"{raised}: {reason}" if reason else raised
+
+
+def _chain(told: list[object]) -> str:
+    """A list of exceptions, the last raised first, as Python prints them."""
+    parts = []
+    for item in reversed(told):
+        if not isinstance(item, dict):
+            return ""
+        frames = item.get("frames")
+        name, reason = (next((text for key in keys if (text := _plain(item.get(key)))), "") for keys in _IN_CHAIN)
+        if not name:
+            return ""
+        parts.append(_raised(frames if isinstance(frames, list) else [], name, reason))
+    return f"\n\n{_WHILE_HANDLING}\n\n".join(parts)
+
+
+def _raised(frames: list[object], name: str, reason: str) -> str:
+    lines = [TRACEBACK_HEAD]
+    for frame in (frame for frame in frames if isinstance(frame, dict)):
+        lines.append(f'  File "{frame.get("filename")}", line {frame.get("lineno")}, in {frame.get("name")}')
+        if isinstance(code := frame.get("line"), str) and code:
+            lines.append(f"    {code.strip()}")
+    return "\n".join([*lines, _named(name, reason)])
+
+
+def _loguru(record: dict[str, object], text: object) -> dict[str, object]:
     flat: dict[str, object] = {"message": record["message"], "name": record.get("name")}
+    if isinstance(text, str) and isinstance(record.get("exception"), dict):
+        flat["traceback"] = TRACEBACK_HEAD + text.partition(TRACEBACK_HEAD)[2]
     for name, key in (("level", "name"), ("time", "timestamp"), ("process", "id")):
         if isinstance(part := record.get(name), dict):
             flat[name] = part.get(key)

@@ -14,9 +14,8 @@ from enum import StrEnum
 from parsers.later import later
 from parsers.prefixes import Origin
 from parsers.records import Known
-from parsers.stacks import STACK_LITERALS, Fit, begins_stack, fit_stack
+from parsers.stacks import STACK_LITERALS, TRACEBACK_HEAD, Fit, begins_stack, fit_stack
 
-TRACEBACK_HEAD = "Traceback (most recent call last):"
 BLOCK_LITERALS = (
     TRACEBACK_HEAD,
     "Fatal Python error: ",
@@ -175,6 +174,12 @@ class BlockAssembler:
         self._open.clear()
         return ended
 
+    def close(self, place: Place) -> list[Block]:
+        """A record has ended: the blocks that began in it are complete, whatever follows."""
+        ended = [block for blocks in self._open.values() for block in blocks if block.place == place]
+        self._drop(ended)
+        return ended
+
     def _drop(self, ended: list[Block]) -> None:
         for block in ended:
             stack = self._open.get(block.key)
@@ -303,7 +308,7 @@ def _traceback_takes(block: Block, body: str, origin: Origin, place: Place) -> t
 
 
 def _frames_take(block: Block, body: str, origin: Origin, place: Place) -> tuple[bool, bool]:
-    if not body.strip() or body[0] in " \t|+":
+    if not body.strip() or body[0] in " \t|+" or body.startswith('> File "'):
         block.add(body, place)
         return True, False
     own_record = origin.stamp is not None or origin.level is not None

@@ -171,10 +171,8 @@ class PrefixStripper:
     def lines(self, origin: Origin) -> list[Origin]:
         """The lines of a record's text, each under what the record tells; their own tags go as in any line."""
         first, *rest = (line.removesuffix("\r") for line in origin.body.split("\n"))
-        whole = [replace(origin, body=first)]
-        for line in rest:
-            whole.append(_merge(replace(origin, tags=dict(origin.tags)), self._strip(line)))
-        return whole
+        below = (_merge(replace(origin, tags=dict(origin.tags)), self._strip(line)) for line in rest)
+        return [replace(origin, body=first), *below]
 
     def _strip(self, line: str) -> Origin:
         origin = Origin(line)

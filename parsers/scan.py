@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields, replace
 from operator import attrgetter
 from typing import NamedTuple
 
+from parsers.clip import clip
 from parsers.multiline import Place
 from parsers.prefixes import Origin
 from parsers.records import Signal, Source, Stamp
@@ -40,6 +41,19 @@ class Activity:
     last_stamp: Stamp | None = None
     last_body: str = ""
     host: str | None = None
+
+    def note(self, origin: Origin, place: Place) -> None:
+        """The stream has one more line."""
+        self.lines += 1
+        self.last = place
+        if origin.host is not None:
+            self.host = origin.host
+        if origin.body.strip():
+            self.last_body = clip(origin.body, 400)
+        if origin.stamp is not None:
+            self.last_stamp = origin.stamp
+            if self.first_stamp is None:
+                self.first_stamp = origin.stamp
 
 
 @dataclass(slots=True)

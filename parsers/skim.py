@@ -10,7 +10,7 @@ from collections import Counter
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from parsers.multiline import TRACEBACK_HEAD
+from parsers.stacks import TRACEBACK_HEAD
 
 if TYPE_CHECKING:
     from parsers.lexicon import Lexicon

@@ -16,6 +16,7 @@ from enum import StrEnum
 from parsers.later import later
 from parsers.records import Frame
 
+TRACEBACK_HEAD = "Traceback (most recent call last):"
 STACK_LITERALS = ("(most recent call first):", "Python v3", " (idle)", " (active)", "+gil)", " (LWP ")
 """What a dump can begin with."""
 

@@ -28,8 +28,10 @@ _MAX_SECONDS = 1 << 33
 _NAME = r"[^\W\d]\w*"
 # `ray.exceptions.RayTaskError(KeyError): …`, `__main__.main.<locals>.Odd: …`, `KeyboardInterrupt`
 _RAISED = later(rf"({_NAME}(?:\.(?:{_NAME}|<locals>))*(?:\({_NAME}(?:\.{_NAME})*\))?)(?::(?: (.*))?)?", re.DOTALL)
+_ERROR_NAME = later(r"(?:Error|Exception|Interrupt)$")
 _HEADER = later(r"(?:Exception Group |(Original ))?Traceback \(most recent call last\):\s*$")
-_FRAME = later(r'( *)File "([^"]{0,4096})", line (\d{1,9})(?:, in (.{1,500}))?\s*$')
+# loguru points at the frame that caught the exception.
+_FRAME = later(r'( *|> )File "([^"]{0,4096})", line (\d{1,9})(?:, in (.{1,500}))?\s*$')
 _LINK = later(
     "During handling of the above exception, another exception occurred:"
     "|The above exception was the direct cause of the following exception:"
@@ -132,7 +134,7 @@ class _Raised:
     """One exception of a block, in printing order.
 
     `inside` marks one printed inside the message of the exception before it, or as the first member of a group;
-    `last` one that may be the last of the whole chain.
+    `last` one that may be the last of the whole chain; `bare` one right below the header: its frames were not kept.
     """
 
     inside: bool
@@ -142,6 +144,7 @@ class _Raised:
     message: list[str] = field(default_factory=list)
     room: int = MAX_MESSAGE
     cut: bool = False
+    bare: bool = False
 
     def text(self) -> str:
         lines = list(self.message)
@@ -260,6 +263,7 @@ class _Reader:
         if raised is not None:
             now.type = raised[1]
             now.message = [raised[2] or ""]
+            now.bare = not now.frames and _ERROR_NAME.search(now.type) is not None
 
     def _message_line(self, line: str) -> bool:
         now = self.now
@@ -290,7 +294,7 @@ class _Reader:
         """What the block says, or None."""
         raised = [item for item in self.raised if item.type]
         last = next((item for item in reversed(raised) if item.last), raised[-1] if raised else None)
-        if last is None or not any(item.frames for item in raised):
+        if last is None or not any(item.frames or item.bare for item in raised):
             return None
         root = raised[0]
         for item in raised[1:]:

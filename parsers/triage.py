@@ -13,7 +13,7 @@ from copy import copy
 from parsers.blocks import PLAIN_EXCEPTION, block_signals
 from parsers.clip import clip
 from parsers.feeds import count_feeds
-from parsers.handled import role_of
+from parsers.handled import role_in_record, role_of
 from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import Message
 from parsers.marks import Mark, newest_marks
@@ -304,48 +304,47 @@ class LogTriage:
             for line in self._pieces.add(origin, text, place):
                 self._segment(*line)
             return
+        if "\n" not in origin.body:
+            self._tell(origin, place, text)
+            return
+        for number, one in enumerate(self._stripper.lines(origin)):
+            self._tell(one, place, one.body, of_record=number)
+        for block in self._assembler.close(place):
+            self._block(block)
+
+    def _tell(self, origin: Origin, place: Place, text: str, of_record: int = 0) -> None:
+        """One line; `of_record` numbers those below the first of a record that has several."""
         key = stream_key(origin)
         # Blocks that this line ends came before it: they are filed before its stamp is taken up.
         taken, ended = self._assembler.feed(key, origin, place)
         for block in ended:
             self._block(block)
-        self._note(key, origin, place)
+        if not of_record:
+            self._note(key, origin, place)
         if taken:
             return
         for message, fields in self._lexicon.match(origin.body, self._likely.get(key)):
             if message.role is Role.PROGRESS:
                 self._likely[key] = message
-            elif message.role is Role.SYMPTOM and origin.stamp is None:
+            elif message.role is Role.SYMPTOM and (of_record or origin.stamp is None):
                 self._explain(key, message, place)
             self._emit(message, fields, origin, place, text, key)
 
     def _explain(self, key: StreamKey, message: Message, place: Place) -> None:
         """A symptom right below an exception of no known kind is the rest of its message: it says what it was."""
         plain = self._plain.get(key)
-        if plain is not None and 0 < place.line - plain[1] <= _MESSAGE_LINES:
+        if plain is not None and 0 <= place.line - plain[1] <= _MESSAGE_LINES:
             signal = plain[0]
-            signal.role, signal.kind, signal.layer, signal.signature = (
-                Role.SYMPTOM,
-                message.kind,
-                message.layer,
-                message.id,
-            )
+            signal.role, signal.kind, signal.layer = Role.SYMPTOM, message.kind, message.layer
+            signal.signature = message.id
 
     def _note(self, key: StreamKey, origin: Origin, place: Place) -> None:
         activity = self.scan.activity.get(key)
         if activity is None:
             activity = self.scan.activity[key] = Activity(first=place)
-        activity.lines += 1
-        activity.last = place
-        if origin.host is not None:
-            activity.host = origin.host
-        if origin.body.strip():
-            activity.last_body = clip(origin.body, 400)
+        activity.note(origin, place)
         if origin.stamp is not None:
             self.scan.counts.stamped += 1
-            activity.last_stamp = origin.stamp
-            if activity.first_stamp is None:
-                activity.first_stamp = origin.stamp
             self._timeline.note(key, place, origin.stamp)
 
     def _emit(
@@ -396,5 +395,6 @@ class LogTriage:
             key = stream_key(block.origin)
             if signal.signature == PLAIN_EXCEPTION:
                 self._plain[key] = (signal, block.places[-1].line)
+            signal.role = role_in_record(signal.role, block)
             self._place(signal, block.origin, key)
             self._timeline.date_block(signal, block)

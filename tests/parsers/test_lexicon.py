@@ -6,8 +6,9 @@ from hypothesis import strategies as st
 
 from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import Format, Message, load_formats
-from parsers.multiline import BLOCK_LITERALS, TRACEBACK_HEAD
+from parsers.multiline import BLOCK_LITERALS
 from parsers.records import Role
+from parsers.stacks import TRACEBACK_HEAD
 
 
 def message(ident, pattern, *keywords, role=Role.CONTEXT, **more):
