@@ -16,6 +16,8 @@ _HOST_RANKS = later(r"'(?P<host>[^'\s]{1,200})': \[(?P<ranks>[\d, ]{1,4000})\]")
 _PID_GAP = 64
 """Workers that one launcher starts one after the other have pids no further apart."""
 
+_PLACES = frozenset({"k8s.placed", "k8s.node"})
+
 _POD = later(r"^(?P<job>.+)-(?P<role>master|launcher|worker|chief|ps|node)-(?P<index>\d+)$")
 
 
@@ -184,8 +186,28 @@ def are_components(signals: Iterable[Signal]) -> bool:
     return len(runs) > len(set(runs))
 
 
-def learn_pods(signals: Iterable[Signal], table: Identity) -> None:
+def _learn_placement(signals: Sequence[Signal], table: Identity) -> None:
+    """What cluster tools tell of a pod is of the machine that it runs on, and of the ranks that call it their host."""
+    for signal in signals:
+        fields = signal.fields
+        pod = fields.get("assigned") or fields.get("pod")
+        node = (
+            fields.get("to") or fields.get("node") or (fields.get("host") if signal.signature == "k8s.node" else None)
+        )
+        if pod is None:
+            continue
+        if node is not None and signal.signature in _PLACES:
+            table.node_of_pod.setdefault(pod, node)
+        there = table.ranks_on(pod)
+        if len(there) == 1:
+            table.rank_of_pod.setdefault(pod, *there)
+        elif there and signal.host is None:
+            signal.host = pod
+
+
+def learn_pods(signals: Sequence[Signal], table: Identity) -> None:
     """Kubernetes training operators: the master is rank 0 and worker N is N + 1, one process a pod."""
+    _learn_placement(signals, table)
     told: dict[str, set[int]] = defaultdict(set)
     for signal in signals:
         tag = signal.fields.get("tag_pod")

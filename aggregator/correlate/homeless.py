@@ -20,8 +20,12 @@ _MAY_REPEAT = 2
 """One process may print its error so many times: by its logger, and as it ends."""
 
 
-_FABRIC = ("nvidia.sxid", "nvidia.fabric")
-"""Faults of the switches between all GPUs of a node."""
+_OF_A_HOST = (
+    ("nvidia.sxid", "a fault of the node's switch fabric strikes all its GPUs"),
+    ("nvidia.fabric", "a fault of the node's switch fabric strikes all its GPUs"),
+    ("k8s.evicted", "all processes of a pod are evicted with it"),
+)
+"""Faults that strike all ranks of a host or pod."""
 
 
 def attribute_homeless(
@@ -140,8 +144,9 @@ def _whose(
     homeless: Sequence[Signal],
 ) -> _Whose:  # fmt: skip
     """The surest of the ways that there are to tell whose fault it is."""
-    if host and signals[0].signature.startswith(_FABRIC):
-        return _Whose(tuple(table.ranks_on(host)), "a fault of the node's switch fabric strikes all its GPUs")
+    of_all = next((how for begin, how in _OF_A_HOST if signals[0].signature.startswith(begin)), None)
+    if host and of_all is not None:
+        return _Whose(tuple(table.ranks_on(host)), of_all)
     count = _distinct(signals)
     writers = _writers(signals, stories)
     there = tuple(table.ranks_on(host)) if host else ()

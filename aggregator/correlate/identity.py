@@ -41,6 +41,8 @@ class Identity:
     host_of_rank: dict[int, str] = field(default_factory=dict)
     host_of_ip: dict[str, str] = field(default_factory=dict)
     rank_of_pod: dict[str, int] = field(default_factory=dict)
+    node_of_pod: dict[str, str] = field(default_factory=dict)
+    """The machines that pods run on: a kernel calls itself by the machine, a process by its pod."""
     rank_of_source: dict[int, int] = field(default_factory=dict)
     local_size: int | None = None
     ranks: set[int] = field(default_factory=set)
@@ -60,7 +62,11 @@ class Identity:
 
     def ranks_on(self, host: str) -> list[int]:
         """Global ranks known to run on a host."""
-        return sorted(rank for rank, name in self.host_of_rank.items() if same_host(name, host))
+        return sorted(rank for rank, name in self.host_of_rank.items() if self.runs_on(name, host))
+
+    def runs_on(self, name: str | None, host: str | None) -> bool:
+        """Whether what calls itself `name` is `host`, or a pod that runs there."""
+        return same_host(name, host) or (name is not None and same_host(self.node_of_pod.get(name), host))
 
     def rank_for_pid(self, pid: int, host: str | None) -> int | None:
         """The rank of a process; without its host only if the pid is one rank's alone."""
@@ -90,13 +96,13 @@ class Identity:
         found = {
             rank
             for (where, other), rank in self.rank_of_bus.items()
-            if other == wanted and (host is None or where is None or same_host(where, host))
+            if other == wanted and (host is None or where is None or self.runs_on(where, host))
         }
         if not found:  # NCCL leaves out the PCI domain where there is one only
             found = {
                 rank
                 for (where, other), rank in self.rank_of_bus.items()
-                if other[-_BUS_DIGITS:] == wanted[-_BUS_DIGITS:] and where is not None and same_host(where, host)
+                if other[-_BUS_DIGITS:] == wanted[-_BUS_DIGITS:] and where is not None and self.runs_on(where, host)
             }
         return found.pop() if len(found) == 1 else None
 

@@ -307,7 +307,9 @@ def _reasons(decision: Decision, stories: Mapping[int, Story], exits: Sequence[E
 
 
 def _told_by(lead: Lead) -> str:
-    """Who tells of a rank's fault: the rank, or its node's kernel."""
+    """Who tells of a rank's fault: the rank, its node's kernel or its cluster."""
+    if lead.signal is not None and lead.signal.signature.startswith("k8s."):
+        return f"Kubernetes reports {_who(lead)}'s fault"
     if lead.signal is None or not lead.signal.signature.startswith(("kernel.", "nvidia.")):
         return f"{_who(lead)} reports a fault of its own"
     pid = lead.signal.fields.get("pid")

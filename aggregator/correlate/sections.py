@@ -23,6 +23,8 @@ _OF_BARRIER = frozenset({"jax.barrier.absent", "jax.task.listed"})
 _BARRIER_SIGNALS = 4
 _SECTION_RANKS = 2
 """Sections of so many ranks make a file one that others were put into: one alone may be a program's own heading."""
+_OBJECT = re.compile(r"(?:^|\s)[Pp]od/(?P<pod>[a-z0-9][a-z0-9.-]{0,252})\s")
+"""What an event is about, as `kubectl get events` lists it."""
 _YAML_STEP, _JSON_STEP = 2, 4
 """How much deeper than `kind` the keys of `metadata` stand in what kubectl prints."""
 
@@ -79,6 +81,8 @@ def _described(signal: Signal, kept: list[Signal], pod: _Pod) -> bool:
         signal.signature, signal.fields["pod"] = "k8s.pod", signal.fields.pop("name")
     if signal.signature == "k8s.pod":
         pod.name, pod.awaited, pod.ended = signal.fields.get("pod"), None, None
+    elif (object_of := _OBJECT.search(signal.text)) is not None:
+        signal.fields.setdefault("pod", object_of["pod"])
     elif pod.name is not None:
         signal.fields.setdefault("pod", pod.name)
         if signal.signature == "k8s.container_time":
