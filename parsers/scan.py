@@ -30,6 +30,19 @@ def stream_key(origin: Origin) -> StreamKey:
     return StreamKey(origin.rank, origin.local_rank, tags.get("task"), tags.get("pod") or tags.get("actor"))
 
 
+class Told(NamedTuple):
+    """One line of a stream: its number, its time where it has one, and its text, prefixes stripped."""
+
+    line: int
+    ns: int | None
+    text: str
+
+
+_RECENT = 16
+_HEAD = 24
+_NO_DIGITS = str.maketrans("", "", "0123456789")
+
+
 @dataclass(slots=True)
 class Activity:
     """What a stream was last seen doing."""
@@ -41,6 +54,9 @@ class Activity:
     last_stamp: Stamp | None = None
     last_body: str = ""
     host: str | None = None
+    newest: Told | None = None
+    earlier: tuple[Told, ...] = ()
+    _head: str = ""
 
     def note(self, origin: Origin, place: Place) -> None:
         """The stream has one more line."""
@@ -50,10 +66,20 @@ class Activity:
             self.host = origin.host
         if origin.body.strip():
             self.last_body = clip(origin.body, 400)
+            head = self.last_body[:_HEAD].translate(_NO_DIGITS)
+            if head != self._head and self.newest is not None:
+                self.earlier = (*self.earlier[2 - _RECENT :], self.newest)
+            self._head = head
+            self.newest = Told(place.line, origin.stamp.ns if origin.stamp is not None else None, self.last_body)
         if origin.stamp is not None:
             self.last_stamp = origin.stamp
             if self.first_stamp is None:
                 self.first_stamp = origin.stamp
+
+    @property
+    def recent(self) -> tuple[Told, ...]:
+        """The last lines; of those that follow each other and begin alike, numbers apart, the last one."""
+        return self.earlier if self.newest is None else (*self.earlier, self.newest)
 
 
 @dataclass(slots=True)

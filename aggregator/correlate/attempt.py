@@ -26,6 +26,7 @@ from aggregator.correlate.hangs import find_suspects
 from aggregator.correlate.homeless import attribute_homeless
 from aggregator.correlate.identity import Identity
 from aggregator.correlate.joining import explain_aborts, join_hardware, join_kernel, merge_leads
+from aggregator.correlate.lastwords import left_behind
 from aggregator.correlate.leads import (
     FAULT_TIERS,
     Lead,
@@ -127,7 +128,7 @@ def _decide(
     waiting = any(story.symptoms or story.eithers for story in stories.values()) or any(
         s.role is Role.SYMPTOM for s in homeless
     )
-    if hangs and (waiting or evidence.dumps or any(known_from_stacks(lead) for lead in hangs)):
+    if hangs and (waiting or evidence.dumps or any(lead.still or known_from_stacks(lead) for lead in hangs)):
         decision = hang_decision(hangs)
         decision.lost.extend(lost)
         return decision
@@ -154,6 +155,7 @@ def _hang_leads(
     found = [
         *find_suspects(stories, current, evidence.dumps, table), *stack_suspects(current),
         *calls_apart(stories, table.world_size), *least_launched(current, stories, table.world_size),
+        *left_behind(evidence, current, stories, table),
     ]  # fmt: skip
     return hang_leads(sorted(found, key=lambda suspect: -suspect.strength), stories)
 

@@ -41,6 +41,9 @@ class Suspect:
     witnesses: int = 0
     dumped: bool = False
     """Known from flight-recorder dumps."""
+    still: bool = False
+    """Known to stand still although nobody says so."""
+    support: tuple[Signal, ...] = ()
 
 
 def find_suspects(

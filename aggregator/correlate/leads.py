@@ -53,6 +53,8 @@ class Lead:
     attributed: str = ""
     dumped: bool = False
     """Known from flight-recorder dumps."""
+    still: bool = False
+    """Known to stand still although nobody says so."""
 
     @property
     def proven(self) -> bool:
@@ -209,7 +211,8 @@ def hang_leads(suspects: Sequence[Suspect], stories: Mapping[int, Story]) -> lis
             suspect.ranks, suspect.kind, Tier.HANG, suspect.signal, hosts=tuple(hosts), strength=suspect.strength
         )
         lead.reasons.append(suspect.reason)
-        lead.dumped = suspect.dumped
+        lead.dumped, lead.still = suspect.dumped, suspect.still
+        lead.support.extend(suspect.support)
         leads.append(lead)
     return leads
 

@@ -148,7 +148,7 @@ def _time(lead: Lead, story: Story | None) -> tuple[int | None, float | None, in
     signal = lead.signal
     if signal is not None and signal.ns is not None and signal.quality is StampQuality.OWN and signal.stamp is not None:
         return signal.ns, signal.stamp.resolution_ns / NS, signal.stamp.resolution_ns
-    for other in lead.support:
+    for other in lead.support if lead.tier is not Tier.HANG else ():  # what tells of a hang tells of it later
         if other.ns is not None and other.quality is StampQuality.OWN and other.stamp is not None:
             return other.ns, max(1.0, other.stamp.resolution_ns / NS), other.stamp.resolution_ns
     lo, hi = lead.lo, lead.hi
@@ -232,7 +232,10 @@ def _evidence(decision: Decision, evidence: JobEvidence, stories: Mapping[int, S
             cited.append(cite(evidence, lead.signal, f"{_who(lead)}: {says(lead.kind)}"))
         if lead.exit is not None:
             cited.append(cite(evidence, lead.exit.report, f"{_who(lead)} ended with {lead.exit.told}"))
-        cited.extend(cite(evidence, other, f"same rank: {says(other.kind or 'unknown')}") for other in lead.support[:2])
+        cited.extend(
+            cite(evidence, other, f"same rank: {says(other.kind)}" if other.kind else "its host's kernel")
+            for other in lead.support[:2]
+        )
         if lead.dumped:
             cited.extend(_dump_lines(lead, evidence))
         if lead.signal is None and lead.exit is None and lead.ranks and lead.ranks[0] in stories:

@@ -102,6 +102,7 @@ _CODE = (
 """What a line of the user's own code was about; the innermost line that tells decides."""
 
 _TEXT = (
+    ("checkpoint", later(r"\b(?:checkpoint\w*|saving|ckpt)\b", re.IGNORECASE)),
     (
         "data_loading",
         later(
@@ -111,7 +112,6 @@ _TEXT = (
         ),
     ),
     ("evaluation", later(r"\b(?:eval\w*|valid\w*)\b", re.IGNORECASE)),
-    ("checkpoint", later(r"\b(?:checkpoint\w*|saving|ckpt)\b", re.IGNORECASE)),
 )
 
 

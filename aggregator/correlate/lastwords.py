@@ -1,0 +1,116 @@
+"""Whose last words are of something that all others have told of and gone on from.
+
+A rank that reached the same point as the others, to the same numbers, and was not heard again is the one that they
+wait for, whatever it was doing: no message has to be known for that.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from aggregator.correlate.evidence import NS, JobEvidence
+from aggregator.correlate.hangs import WAITING_KINDS, Suspect
+from aggregator.correlate.identity import Identity, stream_rank
+from aggregator.correlate.stories import Story
+from parsers.records import Role, Signal
+from parsers.scan import Told
+
+_LEAST = 3
+"""Ranks that make a majority."""
+_STILL_NS, _STILL_TIMES = 600 * NS, 20
+"""For so long, and so many times as long as the slowest of the others took for it, nobody is just slow."""
+_STRENGTH = 0.8
+_BLOCKED = "kernel.hung_task"
+_FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM, Role.TEARDOWN})
+
+
+@dataclass(frozen=True, slots=True)
+class _Others:
+    """What the others did after the words that were the last of one rank."""
+
+    slowest_ns: int
+    heard_ns: int | None
+    """When the last of them was last heard."""
+
+    def left(self, ns: int | None) -> bool:
+        """Whether they went on telling so long after a moment that who was last heard then is not just slow."""
+        if ns is None or self.heard_ns is None:
+            return False
+        return self.heard_ns - ns > max(_STILL_NS, _STILL_TIMES * self.slowest_ns)
+
+
+def left_behind(
+    evidence: JobEvidence, signals: Sequence[Signal], stories: Mapping[int, Story], table: Identity
+) -> list[Suspect]:
+    """The few ranks whose last words all others have told too and gone on from.
+
+    Only where the job stood still: others waited in vain, went on telling for long, or a kernel tells of a process
+    that it keeps waiting.
+    """
+    words = _words(evidence, signals, table)
+    if len(words) < _LEAST:
+        return []
+    after = {
+        rank: others for rank, told in sorted(words.items())
+        if not stories[rank].spoke_of_trouble and not stories[rank].success and not stories[rank].exits
+        and (others := _gone_on(rank, told[-1], words)) is not None
+    }  # fmt: skip
+    behind = tuple(after)
+    last = {_key(words[rank][-1].text, rank) for rank in behind}
+    if not behind or len(last) != 1 or len(behind) * _LEAST > len(words):
+        return []
+    waited = any(s.kind in WAITING_KINDS for rank in words for s in stories[rank].symptoms)
+    blocked = [signal for signal in signals if signal.signature == _BLOCKED]
+    still = bool(blocked) or all(others.left(words[rank][-1].ns) for rank, others in after.items())
+    if not waited and not still:
+        return []
+    who = f"rank {behind[0]}" if len(behind) == 1 else "ranks " + ", ".join(map(str, behind))
+    count = len(words) - len(behind)
+    reason = f"the last words of {who} are of what the other {count} ranks told too and went on from"
+    support = tuple(blocked[:1])
+    return [Suspect(behind, "collective_timeout", reason, _STRENGTH, witnesses=count, still=still, support=support)]
+
+
+def _words(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> dict[int, tuple[Told, ...]]:
+    """The last lines of each rank's fullest stream, up to the first trouble that its file tells of."""
+    trouble: dict[int, int] = {}
+    for signal in signals:
+        if signal.role in _FAULTS:
+            trouble[signal.source] = min(signal.line, trouble.get(signal.source, signal.line))
+    attempts = {evidence.source(signal).attempt for signal in signals}
+    fullest: dict[int, tuple[int, tuple[Told, ...]]] = defaultdict(lambda: (0, ()))
+    for source, key, activity in evidence.activities:
+        rank = stream_rank(source, key, table)
+        if rank is None or activity.lines <= fullest[rank][0] or source.attempt not in {None, *attempts}:
+            continue
+        first = trouble.get(source.index)
+        told = tuple(item for item in activity.recent if first is None or item.line < first)
+        fullest[rank] = (activity.lines, told)
+    return {rank: told for rank, (_, told) in fullest.items() if told and rank in table.ranks}
+
+
+def _gone_on(rank: int, last: Told, words: Mapping[int, tuple[Told, ...]]) -> _Others | None:
+    """What the others did after they had told the same; None where one has not, or most stand at the same place."""
+    wanted = _key(last.text, rank)
+    gone, slowest, heard = 0, 0, list[int]()
+    for other, told in words.items():
+        place = next((n for n in reversed(range(len(told))) if _key(told[n].text, other) == wanted), None)
+        if place is None:
+            return None
+        if place == len(told) - 1:
+            continue
+        gone += 1
+        this, following, newest = told[place].ns, told[place + 1].ns, told[-1].ns
+        if this is not None and following is not None:
+            slowest = max(slowest, following - this)
+        if newest is not None:
+            heard.append(newest)
+    return _Others(slowest, max(heard, default=None)) if gone * 2 > len(words) else None
+
+
+def _key(text: str, rank: int) -> str:
+    """A line with the rank's own number left out, so that the same words of two ranks are equal."""
+    return re.sub(rf"(?<![\d.]){rank}(?![\d.])", "#", text).strip()
