@@ -253,7 +253,9 @@ def _rank_families(files: list[File]) -> set[str]:
         group.setdefault(slot.prefix, []).append(slot)
     hosts: set[str] = set()
     for by_prefix in groups.values():
-        names = {prefix: layouts.host_part(prefix) for prefix in by_prefix}
+        names = {prefix: layouts.host_part(prefix, of_rank=True) for prefix in by_prefix}
+        if not host_family(set(names.values())) or len(set(names.values())) != len(names):
+            names = {prefix: layouts.host_part(prefix) for prefix in by_prefix}
         if len(by_prefix) > 1 and host_family(set(names.values())) >= set(names.values()):
             hosts |= _over_hosts(by_prefix, names)
             continue

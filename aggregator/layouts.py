@@ -278,8 +278,14 @@ def last_word(prefix: str) -> tuple[str, str, str]:
     return (found[1].lower(), found[2], name[: found.start()]) if found else ("", "", name)
 
 
-def host_part(prefix: str) -> str:
+_RANK_TAIL = later(r"[._-](?:rank|worker|proc|process|task|r|w|p)$", re.IGNORECASE)
+
+
+def host_part(prefix: str, *, of_rank: bool = False) -> str:
+    """What of a name before its number may be a host; with `of_rank` without the word that tells what it counts."""
     name = prefix.rstrip("/._-")
+    if of_rank and (found := _RANK_TAIL.search(name)):
+        name = name[: found.start()]
     folder, _, last = name.rpartition("/")
     return folder.rpartition("/")[2] if folder and RANK_WORD.fullmatch(last.lower()) else last
 
@@ -298,7 +304,7 @@ _LAUNCHER_WORD = (
     r"torchrun|torchelastic|elastic|accelerate|deepspeed|mpirun|srun|sbatch|slurm|ray|launch(?:er)?|agent|train(?:er|ing)?"
     r"|jobs?|runs?|logs?|output|console|out|err|stdout|stderr"
 )
-_LAUNCHER_HEAD = later(rf"^(?:(?:{_LAUNCHER_WORD})[._-]+(?:\d{{4,}}[._-]+)?)+(?=[A-Za-z0-9])", re.IGNORECASE)
+_LAUNCHER_HEAD = later(rf"^(?:(?:{_LAUNCHER_WORD})[._-]+(?:\d+[._-]+)?)+(?=[A-Za-z0-9])", re.IGNORECASE)
 _LAUNCHER_TAIL = later(rf"(?<=[A-Za-z0-9])(?:[._-]+(?:{_LAUNCHER_WORD}))+$", re.IGNORECASE)
 _HOST_LIKE = later(r"[A-Za-z].*(?:[A-Za-z]\d{1,5}|[._-][A-Za-z])", re.IGNORECASE)
 

@@ -141,7 +141,7 @@ def exception_signal(
     if lead:
         fields["lead"] = clip(lead, 200)
     shown = text or f"{info.type}: {info.message}".split("\n", 1)[0]
-    if worker and info.root_type:
+    if info.root_type and (worker or "RayTaskError" in info.type):  # the place is that of the remote exception
         shown = f"{info.root_type}: {info.root_message}".split("\n", 1)[0]
     return Signal(
         signature,

@@ -6,7 +6,8 @@ each position, until none matches. JSON records are the one form that needs code
 Keys of a prefix's `tags` with a meaning of their own; all others are constants copied to the line:
 
 - `rank_how`: a value of `Known` for the ranks that this prefix gives (default: line prefix);
-- `only = "start"`: matches at the very start of a line only (a bare number is a task label nowhere else).
+- `only`: matches at the very start of a line only (a bare number is a task label nowhere else), and in files whose
+  lines are mostly labelled so: `start` by `srun --label`, `numbered` by Hydra and its like.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from parsers.json_records import parse_record
 from parsers.later import later
+from parsers.numberlabels import looks_numbered
 from parsers.prefixrules import PrefixRules, Rule, Slot, fork_at, link, refused
 from parsers.records import Known, Stamp
 from parsers.timestamps import StampContext, read_stamp
@@ -134,6 +136,7 @@ class PrefixStripper:
         context: StampContext,
         *,
         labelled: bool = True,
+        numbered: bool = False,
         hosts: Iterable[str] = (),
     ) -> None:
         """Strip with `rules`.
@@ -142,15 +145,22 @@ class PrefixStripper:
             rules: the prefixes of all formats.
             context: completes stamps.
             labelled: False where no `srun --label` wrote the file, so that a leading number is text.
+            numbered: True where `[3] ` at the front of a line is a launcher's label.
             hosts: names of the job's nodes or pods; only these are stripped in the forms `name: ` and `[name] `,
                 which have no mark of their own (pdsh, wrappers of `kubectl logs`).
         """
         self._context = context
         self._hosts = frozenset(hosts)
-        chosen = rules.labelled if labelled else rules.plain
+        chosen = rules.numbered if numbered else rules.labelled if labelled else rules.plain
         self._rules = chosen.rules
         self._outer, self._inner = chosen.outer, chosen.inner
         self._chains, self._built = chosen.chains, chosen.built
+
+    @classmethod
+    def fitting(cls, rules: PrefixRules, context: StampContext, head: list[str]) -> PrefixStripper:
+        """The stripper that fits a file whose first lines are these."""
+        labelled, numbered = looks_labelled(head), looks_numbered(head)
+        return cls(rules, context, labelled=labelled, numbered=numbered, hosts=hosts_in_front(head))
 
     def completing(self, context: StampContext) -> PrefixStripper:
         """The same stripper, but for what completes stamps."""

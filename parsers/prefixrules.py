@@ -44,7 +44,7 @@ class Rule:
     source: str
     slots: tuple[Slot, ...]
     constants: tuple[tuple[str, str], ...]
-    start_only: bool
+    only: str
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,8 +91,9 @@ class PrefixRules:
             FormatError: `rank_how` of a prefix is no value of `Known`.
         """
         rules = tuple(_ready(prefix) for fmt in formats for prefix in fmt.prefixes)
-        self.labelled = RuleSet(rules)
-        self.plain = RuleSet(tuple(rule for rule in rules if not rule.start_only))
+        self.labelled, self.numbered, self.plain = (
+            RuleSet(tuple(rule for rule in rules if rule.only in {"", only})) for only in ("start", "numbered", "")
+        )
 
 
 def _ready(prefix: Prefix) -> Rule:
@@ -101,11 +102,11 @@ def _ready(prefix: Prefix) -> Rule:
         how = Known(tags.pop("rank_how", Known.PREFIX))
     except ValueError:
         raise FormatError(f"{prefix.origin}: rank_how is not one of {', '.join(Known)}") from None
-    start_only = tags.pop("only", "") == "start"
+    only = tags.pop("only", "")
     pattern = prefix.pattern.removeprefix("^")
     names = _GROUP_NAME.findall(prefix.pattern)
     slots = tuple(Slot(name, prefix.stamp or "iso", how) for name in names)
-    return Rule(prefix, f"(?:{_GROUP.sub('(', pattern)})", slots, tuple(tags.items()), start_only)
+    return Rule(prefix, f"(?:{_GROUP.sub('(', pattern)})", slots, tuple(tags.items()), only)
 
 
 @cache
@@ -125,7 +126,7 @@ def link(rules: tuple[Rule, ...], every: tuple[Rule, ...]) -> Chain:
         rivals = [
             _matcher(other.prefix.pattern).pattern
             for other in every[: every.index(rule)]
-            if (number == 0 or not other.start_only)
+            if (number == 0 or not other.only)
             and any(_matcher(rule.prefix.pattern).match(sample.line) is not None for sample in other.prefix.samples)
         ]
         parts.append(f"(?!{'|'.join(rivals)})" if rivals else "")
@@ -141,7 +142,7 @@ def fork_at(rules: tuple[Rule, ...], letter: str, *, at_start: bool) -> Fork | N
     chosen = [
         rule
         for rule in rules
-        if (not rule.prefix.starts or letter in rule.prefix.starts) and (at_start or not rule.start_only)
+        if (not rule.prefix.starts or letter in rule.prefix.starts) and (at_start or not rule.only)
     ]
     ends = accumulate(len(rule.slots) + 1 for rule in chosen)
     # Alternatives that begin with the same literal stand together: `re` then tests it once for all of them.

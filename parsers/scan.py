@@ -57,6 +57,10 @@ class Activity:
     newest: Told | None = None
     earlier: tuple[Told, ...] = ()
     _head: str = ""
+    pid: int | None = None
+    """The process that its tags name first."""
+    several_pids: bool = False
+    ip: str | None = None
 
     def note(self, origin: Origin, place: Place) -> None:
         """The stream has one more line."""
@@ -64,6 +68,8 @@ class Activity:
         self.last = place
         if origin.host is not None:
             self.host = origin.host
+        if origin.pid is not None:
+            self._written_by(origin.pid, origin.tags.get("ip"))
         if origin.body.strip():
             self.last_body = clip(origin.body, 400)
             head = self.last_body[:_HEAD].translate(_NO_DIGITS)
@@ -75,6 +81,12 @@ class Activity:
             self.last_stamp = origin.stamp
             if self.first_stamp is None:
                 self.first_stamp = origin.stamp
+
+    def _written_by(self, pid: int, ip: str | None) -> None:
+        if self.pid is None:
+            self.pid = pid
+        self.several_pids |= pid != self.pid
+        self.ip = self.ip or ip
 
     @property
     def recent(self) -> tuple[Told, ...]:

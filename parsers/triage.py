@@ -19,7 +19,7 @@ from parsers.lineformats import Message
 from parsers.marks import Mark, newest_marks
 from parsers.multiline import Block, BlockAssembler, Place
 from parsers.pieces import Pieces
-from parsers.prefixes import Origin, PrefixStripper, hosts_in_front, looks_labelled
+from parsers.prefixes import Origin, PrefixStripper
 from parsers.records import Role, Signal, Source
 from parsers.scan import Activity, Scan, StreamKey, Twins, stream_key
 from parsers.skim import MAX_LINE, Repeats, context_start, end_sizes, long_lines, shortened, visible
@@ -203,9 +203,7 @@ class LogTriage:
     def _begin(self, data: bytes) -> PrefixStripper:
         """The stripper that fits the file, decided on its first lines."""
         head = data[:_LABEL_SAMPLE].decode(errors="replace").splitlines()
-        return PrefixStripper(
-            self._lexicon.prefixes, self._context, labelled=looks_labelled(head), hosts=hosts_in_front(head)
-        )
+        return PrefixStripper.fitting(self._lexicon.prefixes, self._context, head)
 
     def _lines(self, data: bytes, start: int, end: int) -> None:
         """Parse every line of data[start:end]."""

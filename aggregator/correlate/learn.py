@@ -21,6 +21,7 @@ from aggregator.correlate.bases import (
 )
 from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
 from aggregator.correlate.identity import Identity, bus_key, scope_of, stream_rank
+from aggregator.correlate.writers import labels_repeat, learn_writers
 from parsers.records import Known, Role, Signal, Source
 
 _TELL_WORLD = frozenset({Role.IDENTITY, Role.SYMPTOM, Role.STATE, Role.PROGRESS, Role.PHASE})
@@ -50,6 +51,7 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     _own_files(evidence, signals, table)
     telling = _without_repeats(signals)
     _learn(evidence, telling, table)
+    learn_writers(evidence, table)
     learn_pods(signals, table)
     learn_pod_files(evidence, signals, table)
     learn_bases(evidence, signals, table)
@@ -119,8 +121,10 @@ def _file_rank(source: Source, named: int, inside: Counter[int], *, shared: bool
 
 
 def _tasks_are_ranks(evidence: JobEvidence, signals: list[Signal]) -> bool:
-    """Srun's task number is the global rank, unless each task is a launcher of its own."""
+    """A label's number is the global rank, unless each task is a launcher of its own, or each node counts its own."""
     agree = differ = 0
+    if labels_repeat(evidence, signals):
+        return False
     for _, key, _ in evidence.activities:
         if key.task is not None and key.rank is not None:
             agree += key.rank == number(key.task)

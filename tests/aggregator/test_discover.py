@@ -113,6 +113,13 @@ def test_numbers_that_go_on_over_hosts_are_global_ranks(tmp_path):
     assert found["out/tx-b.5.log"].host == "tx-b"
 
 
+@pytest.mark.parametrize("name", ["pw{}_r{}.log", "pw{}-rank-{}.log", "pw{}.worker{}.out", "logs/pw{}_w{}.txt"])
+def test_a_word_for_ranks_between_host_and_number_is_no_part_of_the_host(tmp_path, name):
+    found = plant(tmp_path, *(name.format(1 + n // 4, n) for n in range(8)))
+    assert sorted(ranks(found).values()) == list(range(8))
+    assert found[name.format(2, 5)].host == "pw2"
+
+
 def test_numbers_that_begin_anew_on_each_host_are_local_ranks(tmp_path):
     found = plant(tmp_path, *(f"node{h}_{n}.err" for h in "ab" for n in range(4)))
     assert set(ranks(found).values()) == {None}
@@ -338,6 +345,8 @@ def test_missing_and_empty_inputs_are_errors_with_help(tmp_path):
         ("ml-n08-stdout.log", "ml-n08"),
         ("log.tx7_stderr.txt", "tx7"),
         ("node-a.0.log", "node-a"),
+        ("run-88-gn11.out", "gn11"),
+        ("run-88.out", "run-88"),
         ("10.4.0.7.log", "10.4.0.7"),
         ("train-llm-worker-1.log", "train-llm-worker-1"),
         ("train-loss.log", "train-loss"),

@@ -1,0 +1,45 @@
+"""A number in brackets is a launcher's label only where no program can have written it for a reason of its own."""
+
+import pytest
+
+from parsers.numberlabels import looks_numbered
+
+TRACE = ("Traceback (most recent call last):", '  File "/w/t.py", line 9, in f', "KeyError: 1")
+
+
+def labelled(*texts, ranks=range(4)):
+    return [f"[{rank}] {text}" for rank in ranks for text in texts]
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        labelled(*TRACE),
+        labelled(*TRACE, ranks=range(4, 8)),
+        labelled("rank 3/8 of nothing", ranks=[3, 3]) + labelled("rank=4 up", ranks=[4, 4]),
+        [line for rank in range(4) for line in (f"2031-02-03 04:05:06,1 [rank {rank}] up", *labelled("a", "b", "c",
+            ranks=[rank]))],
+        [line for step in range(9) for line in labelled(f"global rank: {step % 2}", ranks=[step % 2])],
+    ],
+)  # fmt: skip
+def test_what_only_a_launcher_writes_or_the_processes_confirm_is_a_label(lines):
+    assert looks_numbered(lines)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        [],
+        [f"[{epoch}] step {step} loss 1.2" for epoch in range(5) for step in range(8)],
+        [f"[{step}] loss 1.2" for _ in range(5) for step in range(8)],
+        [f"[{request}] done" for request in (3, 1, 2, 1, 3, 2) * 9],
+        [f"[{epoch}] rank {rank}: loss 1.2" for epoch in range(5) for rank in range(4)],
+        labelled(*TRACE, ranks=[3]),
+        labelled(*TRACE, ranks=[1, 400]),
+        labelled(*TRACE) + ["text"] * 20,
+        [*labelled("saved"), *TRACE] * 4,
+    ],
+    ids=["nothing", "epochs", "steps", "requests", "epochs of ranks", "one", "far apart", "few", "traceback untagged"],
+)
+def test_counters_are_none(lines):
+    assert not looks_numbered(lines)
