@@ -38,6 +38,7 @@ from aggregator.correlate.leads import (
     hang_leads,
     node_leads,
 )
+from aggregator.correlate.onlywaiting import only_waiting
 from aggregator.correlate.outcomes import outcome_of
 from aggregator.correlate.ras import least_launched
 from aggregator.correlate.stacks import known_from_stacks, stack_suspects, stood_since
@@ -132,7 +133,7 @@ def _decide(
         decision = hang_decision(hangs)
         decision.lost.extend(lost)
         return decision
-    return _decide_weak(leads, lost, stories, homeless, exits, table, clocks)
+    return _decide_weak(leads, lost, signals, stories, homeless, exits, table, clocks)
 
 
 def _killed_first(leads: Sequence[Lead], hangs: Sequence[Lead]) -> Lead | None:
@@ -216,14 +217,9 @@ def _decide_faults(
 
 
 def _decide_weak(
-    leads: Sequence[Lead],
-    lost: list[tuple[Lead, str]],
-    stories: Mapping[int, Story],
-    homeless: Sequence[Signal],
-    exits: Sequence[Exit],
-    table: Identity,
-    clocks: ClockModel,
-) -> Decision | None:
+    leads: Sequence[Lead], lost: list[tuple[Lead, str]], signals: Sequence[Signal], stories: Mapping[int, Story],
+    homeless: Sequence[Signal], exits: Sequence[Exit], table: Identity, clocks: ClockModel,
+) -> Decision | None:  # fmt: skip
     """No fault, no hang: an end without a word, undecided errors, or nothing at all."""
     weak = [lead for lead in leads if lead.tier in {Tier.KILLED, Tier.ERROR_EXIT}]
     if weak:
@@ -239,26 +235,9 @@ def _decide_weak(
         elif len(decision.hosts) > 1 or any(lead.kind == "collective_mismatch" for lead in decision.leads):
             decision.status = Status.AMBIGUOUS  # both ends of a link report it, and both sides of a comparison
         return decision
-    trouble = [s for story in stories.values() for s in story.symptoms] + [s for s in homeless if s.role in FAULTS]
-    if trouble:
-        # What broke beneath a collective says more than that it timed out.
-        signal = next((s for s in trouble if s.kind == "ib_error"), trouble[0])
-        lead = Lead(
-            (),
-            signal.kind or "unknown",
-            Tier.EITHER,
-            signal,
-            hosts=tuple(table.hosts[:1]) if len(table.hosts) == 1 else (),
-        )
-        decision = Decision(
-            Status.UNDETERMINED,
-            [lead],
-            lost,
-            ["every rank that speaks only reports waiting for others or losing them"],
-            Basis.ONLY_WAITING,
-        )
-        decision.would_settle.append("flight-recorder dumps of all ranks, or the logs of ranks that are missing here")
-        return decision
+    waited = only_waiting(signals, stories, homeless, table, lost)
+    if waited is not None:
+        return waited
     ends = [item for item in exits if item.ending not in {Ending.CLEAN, Ending.STOPPED}]
     if ends:
         lead = Lead((), ends[0].kind, Tier.ERROR_EXIT, ends[0].report, ends[0])

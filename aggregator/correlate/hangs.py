@@ -234,7 +234,7 @@ def _lost_peers(stories: Mapping[int, Story], signals: Sequence[Signal], table: 
         peer = signal.fields.get("peer")
         if signal.role is not Role.SYMPTOM or not peer:
             continue
-        host = _host_of_peer(peer, table)
+        host = host_of_peer(peer, table)
         if host is None:
             continue
         who = signal.host or (f"rank {signal.rank}" if signal.rank is not None else None)
@@ -260,7 +260,8 @@ def _lost_peers(stories: Mapping[int, Story], signals: Sequence[Signal], table: 
     return [Suspect(ranks, kind, reason, 0.6 if count > 1 else 0.5, first[host], count)]
 
 
-def _host_of_peer(peer: str, table: Identity) -> str | None:
+def host_of_peer(peer: str, table: Identity) -> str | None:
+    """The host at the other end of a connection, if the job's logs tell of it."""
     name = peer.split("<", 1)[0].strip("[]")
     if name in table.host_of_ip:
         return table.host_of_ip[name]

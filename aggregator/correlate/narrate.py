@@ -17,6 +17,8 @@ from aggregator.verdict import Candidate, Evidence, Failure, Status
 from parsers.records import Role, Signal, StampQuality
 
 _MAX_EVIDENCE = 8
+_EXITS = "pt.exitwarn"
+"""PyTorch's word on a process that ends by itself with its groups still there."""
 _ONE_HOST = 16
 """Ranks that a job may have and all be on the one host that its logs name."""
 
@@ -99,7 +101,7 @@ def failure(
     return Failure(
         status=decision.status, confidence=confidence(decision.basis), basis=decision.basis, kind=lead.kind,
         message=_message(lead), ranks=ranks, hosts=hosts, gpu=_gpu(lead),
-        phase=_phase(lead, story, signals), layer=layer_of(lead.kind, signal.layer if signal is not None else None),
+        phase=_phase(lead, story, signals), layer=_layer(lead, story, signals),
         time=when, time_uncertainty_s=uncertainty, time_resolution_ns=resolution,
         step=step if step is not None else last_step(_progress(signal, story, signals)),
         exception=(exception.root_type or exception.type or None) if exception is not None else None,
@@ -107,6 +109,14 @@ def failure(
         reasons=tuple(_reasons(decision, stories, exits)), candidates=tuple(_candidates(decision)),
         would_settle=tuple(decision.would_settle),
     )  # fmt: skip
+
+
+def _layer(lead: Lead, story: Story | None, signals: Iterable[Signal]) -> str:
+    if lead.tier is Tier.HANG and story is not None:
+        left = any(s.signature == _EXITS and s.rank == story.rank for s in signals)
+        if left or story.success or story.ended(Ending.CLEAN):
+            return "software"  # who was done as far as it knew was told to do less than the others
+    return layer_of(lead.kind, lead.signal.layer if lead.signal is not None else None)
 
 
 def _progress(signal: Signal | None, story: Story | None, signals: Sequence[Signal]) -> Sequence[Signal]:
