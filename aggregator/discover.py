@@ -15,23 +15,23 @@ from typing import TYPE_CHECKING, Any
 
 from aggregator import kinds, layouts
 from aggregator.errors import InputError
+from aggregator.families import SAMPLE, rank_families, tags_of
+from aggregator.firstbytes import compression_of, is_text
 from aggregator.layouts import Hints, host_family, plain_name
-from aggregator.opening import ReadNotes, compression_of, is_text, read_head, read_raw, read_tail
+from aggregator.opening import ReadNotes, read_head, read_raw
+from aggregator.remote import is_url, local_path
 from aggregator.utf16 import Utf8Decoder
-from aggregator.walk import expand, walk
-from parsers.later import later
+from aggregator.walk import MAX_FILES, expand, walk
 from parsers.records import Skipped, Source, SourceKind
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
-_HEAD = 8 << 10
-_TAIL = 64 << 10
+HEAD = 8 << 10
+"""Bytes of a file that tell what it is."""
 _TEXT = frozenset({SourceKind.LOG, SourceKind.KERNEL, SourceKind.STATUS})
 _QUOTING = frozenset({"config", "script", "doc"})
 """Layouts of files that may hold any message without it having happened."""
-_SAMPLE = 64
-"""Files of one family whose content is asked whether the family is what it seems."""
 
 
 _ALL_BUT_INDEX = attrgetter(*(field.name for field in fields(Source) if field.name != "index"))
@@ -77,7 +77,11 @@ def discover(paths: Sequence[str], *, max_files: int | None = None) -> Discovery
     Raises:
         InputError: a path does not exist or cannot be listed, a pattern matches nothing, or no log is left.
     """
-    named, notes = expand(paths), ReadNotes()
+    if any(map(is_url, paths)):
+        from aggregator.remote.discovery import discover_urls  # noqa: PLC0415 - few jobs are behind URLs
+
+        return discover_urls(paths, MAX_FILES if max_files is None else max_files)
+    named, notes = expand([local_path(path) for path in paths]), ReadNotes()
     try:
         real = [Path(os.path.realpath(path)) for path in named if path != "-"]
     except OSError as error:
@@ -86,14 +90,23 @@ def discover(paths: Sequence[str], *, max_files: int | None = None) -> Discovery
     files: list[File] = []
     if "-" in named:
         stdin = Source(0, "-", None, SourceKind.LOG, layout="stdin")
-        kind, layout = kinds.kind_of("-", read_head(stdin, _HEAD))
+        kind, layout = kinds.kind_of("-", read_head(stdin, HEAD))
         files.append(File(("-",), replace(stdin, kind=kind, layout=layout or "stdin")))
     seen, by_user = dict[tuple[int, int], str](), frozenset(map(str, real))
     for path, shown in walk(real, root, notes, max_files):
         file = look(path, shown, seen, notes, by_user=path in by_user, lone=len(named) == 1)
         files += [file] if file is not None else []
-    sources = tuple(sorted(arrange(files), key=attrgetter("index")))
     display = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+    return discovery_of(root, display, files, notes)
+
+
+def discovery_of(root: Path | None, display: str, files: Sequence[File], notes: ReadNotes) -> Discovery:
+    """The discovery of a job that has these files.
+
+    Raises:
+        InputError: none of them is a log.
+    """
+    sources = tuple(sorted(arrange(files), key=attrgetter("index")))
     if all(source.layout in {"config", "script", "doc"} for source in sources):
         why = "; ".join(f"{note.path}: {note.reason}" for note in notes.items[:3]) or "there are no files"
         raise InputError("no log to read", where=display, help=f"name the job's log folder or files ({why})")
@@ -108,7 +121,7 @@ def arrange(files: Sequence[File]) -> list[Source]:
     files = [File(file.parts, file.source, file.ends) for file in files]
     _rotations(files)
     _read_names(files)
-    _hosts(files, _rank_families(files))
+    _hosts(files, rank_families(files))
     order = sorted(files, key=lambda file: (layouts.natural(file.age[0]), file.age[1], file.parts))
     index = {id(file): number for number, file in enumerate(order)}
     return [Source(index[id(file)], *_ALL_BUT_INDEX(file.source)) for file in files]
@@ -128,23 +141,27 @@ def look(
         by_user: the user named the file itself.
         lone: the user named nothing else.
     """
-    if reason := _skip_reason(path, by_user=by_user):
+    if reason := skip_reason(path, by_user=by_user):
         notes.add(path, reason)
         return None
     try:
-        raw, status = read_raw(real, _HEAD)
+        raw, status = read_raw(real, HEAD)
     except OSError as error:
         notes.add(path, error.strerror or str(error))
         return None
-    codec = compression_of(raw)
-    source = Source(
-        0, path, Path(real), SourceKind.LOG, size=status.st_size, mtime_ns=status.st_mtime_ns, compression=codec
-    )
-    head = read_head(source, _HEAD) if codec or raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else raw
     if (first := seen.setdefault((status.st_dev, status.st_ino), path)) != path:
         notes.add(path, f"the same file as {first}")
         return None
-    return _recognised(source, head, notes, lone=lone and by_user)
+    source = Source(0, path, Path(real), SourceKind.LOG, size=status.st_size, mtime_ns=status.st_mtime_ns)
+    return looked(source, raw, notes, lone=lone and by_user)
+
+
+def looked(source: Source, raw: bytes, notes: ReadNotes, *, lone: bool = False) -> File | None:
+    """A file of which the first bytes are known as they are stored; None, and a note, if it is no source."""
+    if codec := compression_of(raw):
+        source = replace(source, compression=codec)
+    head = read_head(source, HEAD) if codec or raw[:2] in {b"\xff\xfe", b"\xfe\xff"} else raw
+    return _recognised(source, head, notes, lone=lone)
 
 
 def remember(path: str, head: bytes, tail: bytes = b"", *, size: int, mtime_ns: int | None) -> File | None:
@@ -153,16 +170,17 @@ def remember(path: str, head: bytes, tail: bytes = b"", *, size: int, mtime_ns: 
     `head` and `tail` are the first and last (decompressed) bytes, up to 64 KiB of each: the more, the surer.
     """
     source = Source(0, path, None, SourceKind.LOG, size=size, mtime_ns=mtime_ns)
-    if _skip_reason(path) is not None:
+    if skip_reason(path) is not None:
         return None
     head = Utf8Decoder().decode(head)
-    file = _recognised(source, head[:_HEAD], ReadNotes())
+    file = _recognised(source, head[:HEAD], ReadNotes())
     if file is not None:
         file.ends = head + b"\n" + tail
     return file
 
 
-def _skip_reason(path: str, *, by_user: bool = False) -> str | None:
+def skip_reason(path: str, *, by_user: bool = False) -> str | None:
+    """Why a file of this name is not looked at, or None."""
     name = path.rpartition("/")[2]
     return "hidden file" if name.startswith(".") and not by_user else kinds.skip_reason(name)
 
@@ -228,113 +246,6 @@ def _read_names(files: list[File]) -> None:
 
 
 _COPIED = ("layout", "rank", "local_rank", "node_rank", "host", "stream", "attempt", "pid", "job_id", "group")
-_STREAM_WORD = later(r"stdout|stderr|(?<![a-z])(?:out|err)(?![a-z])", re.IGNORECASE)
-
-
-@dataclass(frozen=True, slots=True)
-class _Slot:
-    """A file and the number in its path that tells it from its siblings."""
-
-    file: File
-    prefix: str
-    number: int
-    suffix: str
-
-
-def _rank_families(files: list[File]) -> set[str]:
-    """Gives ranks to files that differ from their siblings in one number only; returns the hosts met in their names.
-
-    `log.0` … `log.7` (srun -o log.%t), `tx-a.0.log` … `tx-b.7.log` (%N.%t), `node-b/out.3`. Numbers that go on over the
-    hosts are global ranks, numbers that begin anew on each are local ones, and anything else is neither.
-    """
-    groups: dict[tuple[str, int], dict[str, list[_Slot]]] = {}
-    for slot in _slots(files):
-        group = groups.setdefault((slot.suffix, slot.prefix.count("/")), {})
-        group.setdefault(slot.prefix, []).append(slot)
-    hosts: set[str] = set()
-    for by_prefix in groups.values():
-        names = {prefix: layouts.host_part(prefix, of_rank=True) for prefix in by_prefix}
-        if not host_family(set(names.values())) or len(set(names.values())) != len(names):
-            names = {prefix: layouts.host_part(prefix) for prefix in by_prefix}
-        if len(by_prefix) > 1 and host_family(set(names.values())) >= set(names.values()):
-            hosts |= _over_hosts(by_prefix, names)
-            continue
-        numbers = [{slot.number for slot in slots} for slots in by_prefix.values()]
-        overlap = sum(map(len, numbers)) > len(set().union(*numbers))
-        folders = {prefix.rpartition("/")[0] for prefix in by_prefix}
-        for prefix, slots in by_prefix.items():
-            # The same numbers in folders that are neither hosts nor attempts: nobody can say what they count.
-            if not (overlap and len(folders) > 1 and layouts.attempt_of(prefix) is None):
-                _alone(prefix, slots, overlap=overlap)
-    return hosts
-
-
-def _slots(files: list[File]) -> Iterator[_Slot]:
-    shapes: dict[tuple[str, ...], list[tuple[File, list[str]]]] = {}
-    for file in files:
-        if file.source.kind is SourceKind.LOG and file.source.layout == "plain" and file.parts != ("-",):
-            path = "/".join((*file.parts[:-1], plain_name(file.parts[-1])))
-            tokens = re.split(r"([0-9]+)", _STREAM_WORD.sub("", path))
-            shapes.setdefault(tuple(tokens[::2]), []).append((file, tokens))
-    for texts, members in shapes.items():
-        places = range(1, 2 * len(texts) - 1, 2)
-        numbers = {place: {int(tokens[place]) for _, tokens in members} for place in places}
-        varying = [place for place in reversed(places) if len(numbers[place]) > 1] or list(places)[-1:]
-        for place in [place for place in varying if layouts.from_zero(numbers[place])][:1] or varying[:1]:
-            for file, tokens in members:
-                yield _Slot(file, "".join(tokens[:place]), int(tokens[place]), "#".join(tokens[place + 1 :: 2]))
-
-
-def _over_hosts(by_prefix: dict[str, list[_Slot]], names: dict[str, str]) -> set[str]:
-    """Judges a family whose files are spread over the hosts in `names`; returns these if it is one."""
-    numbers = [{slot.number for slot in slots} for slots in by_prefix.values()]
-    together, slots = set[int]().union(*numbers), [slot for members in by_prefix.values() for slot in members]
-    if any(layouts.NO_RANK.fullmatch(layouts.last_word(prefix)[0]) for prefix in by_prefix):
-        return set()
-    if sum(map(len, numbers)) == len(together) and layouts.from_zero(together) and not _contradicted(slots):
-        _assign(slots, "rank", names)
-    elif all(map(layouts.from_zero, numbers)):
-        _assign(slots, "local_rank", names)
-    else:
-        return set()
-    return set(names.values())
-
-
-def _alone(prefix: str, slots: list[_Slot], *, overlap: bool) -> None:
-    """Judges a family on one host, or on one that the names don't tell."""
-    numbers = {slot.number for slot in slots}
-    word, border, before = layouts.last_word(prefix)
-    logs, names = {slot.file.parts for slot in slots}, {slot.file.parts[-1] for slot in slots}
-    if not layouts.from_zero(numbers) or layouts.NO_RANK.fullmatch(word) or len(logs) > 2 * len(numbers):
-        return
-    # `train-worker-0` is a pod, `worker-0` a process.
-    named = layouts.RANK_WORD.fullmatch(word) and not (word and before and border == "-")
-    if layouts.NODE_WORD.fullmatch(word):
-        _assign(slots, "node_rank")
-    elif layouts.LOCAL_WORD.fullmatch(word) or (prefix[-1:] in {"", "/"} and names <= {"stdout.log", "stderr.log"}):
-        _assign(slots, "local_rank")
-    elif (named or (border[:1] in {".", "_"} and not overlap)) and not _contradicted(slots):
-        _assign(slots, "rank")
-
-
-def _assign(slots: list[_Slot], key: str, hosts: dict[str, str] | None = None) -> None:
-    layout = {"rank": "rank-family", "local_rank": "local-family", "node_rank": "node-family"}[key]
-    for slot in slots:
-        told: dict[str, Any] = {key: slot.number, "layout": layout, "host": (hosts or {}).get(slot.prefix)}
-        slot.file.source = replace(slot.file.source, **told)
-
-
-def _contradicted(slots: list[_Slot]) -> bool:
-    """Whether a file of the family holds the tag of another rank: then it is one file a node, or something else."""
-    return any((tags := _tags(slot.file)) and tags != {slot.number} for slot in slots[:_SAMPLE])
-
-
-def _tags(file: File) -> set[int]:
-    """The ranks whose PyTorch tag (`[rank3]:`) stands at the front of lines, at both ends of the file."""
-    text = file.ends
-    if text is None:
-        text = read_head(file.source, _TAIL) + b"\n" + read_tail(file.source, _TAIL)
-    return {int(n) for n in re.findall(rb"^(?:\[[A-Za-z_]+\d+\]:)?\[rank(\d{1,7})\]:", text, re.MULTILINE)}
 
 
 def _hosts(files: list[File], known: set[str]) -> None:
@@ -389,8 +300,8 @@ def _doubt(named: list[File]) -> None:
             file.source = replace(file.source, rank=None, local_rank=told, layout="local-named")
         return
     family = {file.source.rank for file in named}
-    for file in named[:_SAMPLE]:
-        tags = _tags(file)
+    for file in named[:SAMPLE]:
+        tags = tags_of(file)
         # One tag of a sibling may be quoted or forged text; several, or one that no sibling has, are other ranks'.
         foreign = file.source.rank not in tags and (len(tags) > 1 or not tags <= family)
         if tags and (foreign or len(named) == 1 < len(tags)):

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
+    from aggregator.opening import OpenFile
+
 
 @dataclass(frozen=True, slots=True)
 class OwnerRule:
@@ -56,11 +58,11 @@ def fair_share(sizes: Sequence[int], total: int) -> int:
     return total
 
 
-def end_of(fd: int, limit: int, piece: int) -> Iterator[bytes]:
+def end_of(file: OpenFile, limit: int, piece: int) -> Iterator[bytes]:
     """At most `limit` bytes from the end of a file, from the start of a line on, even if the file goes on growing."""
-    place = max(os.fstat(fd).st_size - limit, 0)
+    place = max(file.size - limit, 0)
     stop, in_line = place + limit, place > 0
-    while place < stop and (data := os.pread(fd, min(piece, stop - place), place)):
+    while place < stop and (data := file.read_at(min(piece, stop - place), place)):
         place += len(data)
         if in_line:
             _, newline, data = data.partition(b"\n")

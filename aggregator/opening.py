@@ -7,18 +7,19 @@ archive, a compression bomb, a disk that answers EIO: each ends the stream where
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import lzma
 import os
-import re
 import stat
 import zlib
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from aggregator import limits
+from aggregator.firstbytes import compression_of
 from aggregator.inflate import INFLATERS, Inflater
 from aggregator.utf16 import UTF16_NOTE, Utf8Decoder
 from parsers.records import Skipped, Source
@@ -34,12 +35,6 @@ _PIECE = 256 << 10
 """Bytes of compressed input, or of decompressed output, that are in memory at once."""
 
 _FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
-_MAGIC = {
-    b"\x1f\x8b\x08": "gzip",
-    b"BZh": "bzip2",
-    b"\xfd7zXZ\x00": "xz",
-    b"\x28\xb5\x2f\xfd": "zstd",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,29 +76,6 @@ class ReadNotes:
         if note not in self._known:
             self._known.add(note)
             self.items.append(note)
-
-
-def compression_of(head: bytes) -> str | None:
-    """`gzip`, `bzip2`, `xz`, `zstd` by the first bytes of a file (its name may lie), else None."""
-    if head[1:4] == b"*M\x18" and 0x50 <= head[0] <= 0x5F:  # noqa: PLR2004 - a skippable frame, as pzstd writes first
-        return "zstd"
-    return next((name for magic, name in _MAGIC.items() if head.startswith(magic)), None)
-
-
-_TEXT_BYTES = bytes([*range(0x08, 0x0E), 0x1B, *range(0x20, 0x7F), *range(0x80, 0x100)])
-
-
-def is_text(head: bytes) -> bool:
-    """Whether the first bytes are a log's.
-
-    Runs of NUL are holes of a sparse file; bytes above 127 may be any encoding.
-    """
-    solid = re.sub(rb"\0{4,}", b"", head) if b"\0\0\0\0" in head else head
-    if not solid:
-        return True
-    odd = len(solid.translate(None, _TEXT_BYTES))
-    high = 0 if solid.isascii() else len(solid) - len(solid.decode("utf-8", "ignore").encode())
-    return solid.count(b"\0") * 100 < len(solid) and (odd + high) * 10 <= len(solid) * 3
 
 
 def open_regular(path: Path | str) -> int:
@@ -148,6 +120,71 @@ def _seekable_stdin(fd: int) -> int:
         return os.dup(spool.fileno())
 
 
+class OpenFile(Protocol):
+    """A file's bytes as they are, wherever it is."""
+
+    @property
+    def size(self) -> int:
+        """In bytes, as far as is known now."""
+        ...
+
+    @property
+    def key(self) -> tuple[int, int] | None:
+        """Device and inode; None if it is not on this machine."""
+        ...
+
+    def read_at(self, size: int, place: int) -> bytes:
+        """At most `size` bytes from `place` on; none at the end.
+
+        Raises:
+            OSError: they cannot be had.
+        """
+        ...
+
+    def close(self) -> None:
+        """Give back what it holds."""
+        ...
+
+
+class LocalFile:
+    """A file of this machine, by its descriptor, which it takes over."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+
+    @property
+    def size(self) -> int:
+        """See `OpenFile`."""
+        return os.fstat(self._fd).st_size
+
+    @property
+    def key(self) -> tuple[int, int] | None:
+        """See `OpenFile`."""
+        status = os.fstat(self._fd)
+        return status.st_dev, status.st_ino
+
+    def read_at(self, size: int, place: int) -> bytes:
+        """By position: the descriptor of standard input may be shared."""
+        return os.pread(self._fd, size, place)
+
+    def close(self) -> None:
+        """See `OpenFile`."""
+        os.close(self._fd)
+
+
+def open_file(source: Source) -> OpenFile:
+    """The bytes of a source, of standard input if it is nowhere else.
+
+    Raises:
+        OSError: it cannot be opened, or is not for us to read; a file behind a URL tells that when it is read.
+    """
+    if source.remote is not None:
+        from aggregator.remote.files import RemoteFile  # noqa: PLC0415 - few jobs are behind URLs
+
+        return RemoteFile(source.remote, source.size)
+    return LocalFile(os.dup(_seekable_stdin(STDIN_FD)) if source.real is None else open_regular(source.real))
+
+
 class SourceStream:
     """The decompressed bytes of one source, front to back. Close it, or use it in a `with`."""
 
@@ -156,12 +193,12 @@ class SourceStream:
         self._notes = notes
         self._budget = budget
         self._went_in = 0
-        self._fd: int | None = None
+        self._file: OpenFile | None = None
         self._rest = b""
         self._pieces: Iterator[bytes] = iter(())
         try:
-            self._fd = os.dup(_seekable_stdin(STDIN_FD)) if source.real is None else open_regular(source.real)
-            head = os.pread(self._fd, 8, 0)
+            self._file = open_file(source)
+            head = self._file.read_at(piece, 0)[:8] if source.remote else self._file.read_at(8, 0)
         except OSError as error:
             self._note(error)
             return
@@ -181,16 +218,13 @@ class SourceStream:
     @property
     def key(self) -> tuple[int, int] | None:
         """Device and inode of the open file; None if it could not be opened."""
-        if self._fd is None:
-            return None
-        status = os.fstat(self._fd)
-        return status.st_dev, status.st_ino
+        return self._file.key if self._file is not None else None
 
     def close(self) -> None:
         """Gives the descriptor back; what was not read stays unread."""
-        if self._fd is not None:
-            os.close(self._fd)
-            self._fd = None
+        if self._file is not None:
+            self._file.close()
+            self._file = None
         self._pieces = iter(())
 
     def __enter__(self) -> Self:
@@ -223,14 +257,14 @@ class SourceStream:
         return self._utf8(self._raw(piece) if self._budget.plain is None else self._end(self._budget.plain, piece))
 
     def _end(self, limit: int, piece: int) -> Iterator[bytes]:
-        if self._fd is not None:
-            if os.fstat(self._fd).st_size > limit:
+        if self._file is not None:
+            if self._file.size > limit:
                 self._notes.add(self._path, f"only its last {limit:,} bytes were read, and its lines are counted there")
-            yield from limits.end_of(self._fd, limit, piece)
+            yield from limits.end_of(self._file, limit, piece)
 
     def _raw(self, piece: int = _PIECE) -> Iterator[bytes]:
-        """The file as it is, by position: the descriptor of standard input may be shared."""
-        while self._fd is not None and (data := os.pread(self._fd, piece, self._went_in)):
+        """The file as it is."""
+        while self._file is not None and (data := self._file.read_at(piece, self._went_in)):
             self._went_in += len(data)
             yield data
 
@@ -353,15 +387,10 @@ def read_raw(path: Path | str, size: int) -> tuple[bytes, os.stat_result]:
 
 def read_tail(source: Source, size: int) -> bytes:
     """The last `size` bytes of an uncompressed file as they are on disk; empty for any other."""
-    if source.compression is not None or source.real is None:
+    if source.compression is not None or source.is_stdin:
         return b""
     try:
-        fd = open_regular(source.real)
+        with contextlib.closing(open_file(source)) as file:
+            return file.read_at(size, max(file.size - size, 0))
     except OSError:
         return b""
-    try:
-        return os.pread(fd, size, max(os.fstat(fd).st_size - size, 0))
-    except OSError:
-        return b""
-    finally:
-        os.close(fd)

@@ -44,7 +44,7 @@ def cores() -> int:
 
 def workers_for(sources: Sequence[Source]) -> int:
     """How many processes are worth their start for these files: 1 is this one alone."""
-    apart = [source for source in sources if source.real is not None]
+    apart = [source for source in sources if source.is_shared]
     if len(apart) < 2 or sum(source.size for source in apart) < WORTH_IT:  # noqa: PLR2004 - one file is not divided
         return 1
     return min(cores(), len(apart))
@@ -53,13 +53,13 @@ def workers_for(sources: Sequence[Source]) -> int:
 def read_apart(read: Callable[[Sequence[Source]], list[T]], sources: Sequence[Source], workers: int) -> list[T]:
     """What `read` gives for each source, in their order, read by so many processes.
 
-    `read` must be picklable and depend on nothing but what it is given. Standard input is read here.
+    `read` must be picklable and depend on nothing but what it is given. What only this process has is read here.
     """
     import multiprocessing  # noqa: PLC0415 - takes as long to import as a small job to read
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - as above
 
-    here = [source for source in sources if source.real is None]
-    tasks = heaps([source for source in sources if source.real is not None], workers)
+    here = [source for source in sources if not source.is_shared]
+    tasks = heaps([source for source in sources if source.is_shared], workers)
     results = dict(zip((source.index for source in here), read(here), strict=True))
     executor = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
     try:

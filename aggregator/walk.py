@@ -112,10 +112,15 @@ def _linked(links: list[NamedFile], root: Path, met: set[str], notes: ReadNotes)
             yield target, shown
 
 
+def generated_folder(name: str) -> bool:
+    """Whether a folder of this name holds no logs."""
+    return name.startswith(".") or name in {"__pycache__", "node_modules", "site-packages"}
+
+
 def _listed(path: str, shown: str, notes: ReadNotes, *, by_user: bool) -> list[_Entry]:
     """What a folder holds, last first; nothing, and a note, for one that holds no logs."""
     name = path.rpartition("/")[2]
-    hidden = name.startswith(".") or name in {"__pycache__", "node_modules", "site-packages"}
+    hidden = generated_folder(name)
     if not by_user and (hidden or shown.count("/") >= MAX_DEPTH):
         notes.add(shown + "/", "hidden or generated folder" if hidden else "too deep")
         return []

@@ -38,11 +38,22 @@ class Known(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class Remote:
+    """Where a file behind a URL is: the URL that the user named, and the path in its file system.
+
+    The URL may hold secrets: never shown.
+    """
+
+    url: str = field(repr=False)
+    path: str
+
+
+@dataclass(frozen=True, slots=True)
 class Source:
     """One input file and what its name and place tell.
 
-    `path` is relative to the job folder with forward slashes (what evidence cites); `real` is where the bytes are,
-    None for standard input. `rank` is global. `layout` names the discovery rule that matched.
+    `path` is relative to the job folder with forward slashes (what evidence cites); `real` or `remote` is where the
+    bytes are, neither for standard input. `rank` is global. `layout` names the discovery rule that matched.
     """
 
     index: int
@@ -63,12 +74,23 @@ class Source:
     mtime_ns: int | None = None
 
     @property
+    def is_stdin(self) -> bool:
+        """Whether its bytes come from standard input."""
+        return self.real is None and self.remote is None
+
+    @property
+    def is_shared(self) -> bool:
+        """Whether another process of this machine can read it, too."""
+        return not self.is_stdin and not (self.remote is not None and self.remote.url.startswith("memory:"))
+
+    @property
     def reference_ns(self) -> int | None:
         """What completes stamps without a year: half a year before the last change, after which no line was written."""
         return None if self.mtime_ns is None else self.mtime_ns - _HALF_YEAR_NS
 
     group: str | None = None
     """Sources that describe the same launcher incarnation share it (torchrun's `<run-id>_<random>` folder, say)."""
+    remote: Remote | None = None
 
 
 @dataclass(frozen=True, slots=True)

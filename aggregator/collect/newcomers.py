@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from aggregator import kinds
 from aggregator.collect.archive import Archive
 from aggregator.collect.matching import Candidate, Contents, moved
+from aggregator.firstbytes import compression_of, is_text
 from aggregator.layouts import plain_name
-from aggregator.opening import compression_of, is_text
 from aggregator.store import StreamMeta
 from parsers.records import SourceKind
 

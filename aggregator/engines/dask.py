@@ -155,7 +155,7 @@ def _read_there(client: Client, read: Callable[[Sequence[Source]], list[T]], sou
     """What the workers have read, by the index of the source."""
     ours, found, given_back = _versions(), dict[int, T](), list[str]()
     threads = sum(client.nthreads().values())
-    tasks = heaps([source for source in sources if source.real is not None], max(threads, 1))
+    tasks = heaps([source for source in sources if source.is_shared], max(threads, 1))
     _log.info("%d tasks for %d threads of Dask's workers", len(tasks), threads)
     futures = [(task, client.submit(_read_task, read, task, ours, pure=False)) for task in tasks]
     for task, future in futures:
@@ -206,8 +206,10 @@ def _read_task(
 
 def _is_here(source: Source) -> bool:
     """Whether this machine has the same file; its times may be cut to seconds on the way."""
+    if source.real is None:
+        return source.remote is not None
     with suppress(OSError):
-        fd = open_regular(source.real or "")
+        fd = open_regular(source.real)
         try:
             status = os.fstat(fd)
         finally:

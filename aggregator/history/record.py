@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from aggregator import safe
+from aggregator.remote import is_url, local_path, shown
 
 if TYPE_CHECKING:
     from aggregator.verdict import Failure, Verdict
@@ -84,7 +85,7 @@ def record_of(paths: Sequence[str], verdict: Verdict, now_ns: int) -> Record:
     Raises:
         OSError: the paths are relative and the working folder is gone.
     """
-    real = sorted(os.path.realpath(path) for path in paths)
+    real = sorted(shown(path) if is_url(path) else os.path.realpath(local_path(path)) for path in paths)
     job = verdict.job
     endings = [_ending(attempt.outcome, attempt.first_failure) for attempt in verdict.attempts[-_MAX_ATTEMPTS:]]
     last = _ending(verdict.outcome, verdict.first_failure)

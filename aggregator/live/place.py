@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from aggregator.errors import UsageError
+from aggregator.remote import is_url, shown
 
 
 def state_home(state_dir: Path | None) -> Path:
@@ -34,6 +35,8 @@ def run_folder(paths: Sequence[str], state_dir: Path | None) -> Path:
     """
     if "-" in paths:
         raise UsageError("standard input cannot be watched", help="denpex-agg postmortem - reads it to its end")
+    if urls := [path for path in paths if is_url(path)]:
+        raise UsageError("a URL cannot be watched", where=shown(urls[0]), help="postmortem reads it as it is now")
     if not all(paths):
         raise UsageError("a path is empty", help="denpex-agg watch FOLDER")
     real = sorted(os.path.realpath(path) for path in paths)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from aggregator.remote import is_url
+
 if TYPE_CHECKING:
     from aggregator.case import Case
     from aggregator.verdict import Failure
@@ -19,6 +21,8 @@ def absolute_path(case: Case, file: str) -> str:
         for source in case.judged.evidence.sources:
             if source.path == file and source.real is not None:
                 return os.path.abspath(source.real)  # noqa: PTH100 - links stay as the user knows them
+    if is_url(case.verdict.job.path):
+        return f"{case.verdict.job.path.rstrip('/')}/{file}"
     return os.path.abspath(os.path.join(case.verdict.job.path, file))  # noqa: PTH100, PTH118 - see above
 
 

@@ -44,7 +44,7 @@ class Pipeline(types.ModuleType):
         self.answer = made()
         self.paths = None
 
-    def investigate(self, paths, *, naming):
+    def investigate(self, paths, *, naming, engine):
         self.paths = list(paths)
         if isinstance(self.answer, BaseException):
             raise self.answer
@@ -216,7 +216,7 @@ def test_secrets_are_masked_unless_asked_for(pipeline, capsys):
 
 @pytest.mark.parametrize(("flags", "heard"), [(["-q"], ""), ([], "w"), (["-v"], "wi"), (["-vv"], "wid")])
 def test_quiet_and_verbose_set_what_is_said_on_stderr_masked_and_harmless(pipeline, capsys, flags, heard):
-    def log_much(paths, *, naming):
+    def log_much(paths, *, naming, engine):
         log = logging.getLogger("aggregator.x")
         log.warning("w password=hunter22 \x1b[2J")
         log.info("i")

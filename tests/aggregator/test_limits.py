@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregator import limits
+from aggregator.opening import LocalFile
 
 
 @given(st.lists(st.integers(0, 10_000), max_size=30), st.integers(1, 50_000))
@@ -23,11 +24,11 @@ def test_an_end_is_made_of_whole_lines(tmp_path_factory, lines, limit):
     data = b"".join(line + b"\n" for line in lines)
     path = tmp_path_factory.mktemp("end") / "log"
     path.write_bytes(data)
-    fd = os.open(path, os.O_RDONLY)
+    file = LocalFile(os.open(path, os.O_RDONLY))
     try:
-        end = b"".join(limits.end_of(fd, limit, piece=7))
+        end = b"".join(limits.end_of(file, limit, piece=7))
     finally:
-        os.close(fd)
+        file.close()
     assert data.endswith(end)
     assert len(end) <= limit
     if len(data) <= limit:

@@ -8,7 +8,6 @@ import typer
 from aggregator.cli import run
 from aggregator.engines import engine_of
 
-
 NO_ENGINES = ("", "dask", "dask://", "dask://h", "dask://h:0", "dask://h:99999", "dask://u@h:1", "dask://h:1/x",
               "dask-slurm:0", "dask-slurm:x")  # fmt: skip
 
