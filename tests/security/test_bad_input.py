@@ -129,7 +129,7 @@ def test_what_may_not_be_read_is_listed_and_nothing_else_is_an_input_error(tmp_p
         assert told_once(one.stderr.decode())
 
 
-def test_pipes_devices_sockets_and_links_neither_block_nor_lead_outside(verdict, tmp_path):
+def test_s2_pipes_devices_sockets_and_links_neither_block_nor_lead_outside(verdict, tmp_path):
     job = tmp_path / "job"
     job.mkdir()
     (job / "rank_1.log").write_text(fault())
@@ -222,7 +222,7 @@ def test_a_cut_or_damaged_archive_gives_what_it_has_and_says_so(name, verdict, t
     assert verdict(path)["coverage"]["lines"] == 1600
 
 
-def test_a_bomb_is_stopped_within_little_memory(tmp_path):
+def test_s11_a_bomb_is_stopped_within_little_memory(tmp_path):
     squeezer = bz2.BZ2Compressor(9)
     data = b"".join(squeezer.compress(bytes(4 << 20)) for _ in range(30)) + squeezer.flush()
     (tmp_path / "bomb.log.bz2").write_bytes(data)
@@ -234,7 +234,7 @@ class Evil:
         return Path.touch, (Path("PWNED"),)
 
 
-def test_a_dump_that_is_a_program_or_a_bomb_is_refused_by_name(verdict, tmp_path):
+def test_s10_a_dump_that_is_a_program_or_a_bomb_is_refused_by_name(verdict, tmp_path):
     dumps = [
         pickle.dumps(Evil()),
         pickle.dumps({"version": "2.4", "pg_config": {}, "entries": [Evil()]}),
@@ -276,7 +276,7 @@ def test_an_error_file_that_lies_or_is_too_deep_is_survived(verdict, tmp_path):
     assert verdict(tmp_path)["outcome"] == "failed"
 
 
-def test_files_that_change_shrink_and_vanish_meanwhile_do_no_harm(tmp_path, capsys):
+def test_s2_files_that_change_shrink_and_vanish_meanwhile_do_no_harm(tmp_path, capsys):
     job = tmp_path / "job"
     job.mkdir()
     (job / "stays.log").write_text(fault())

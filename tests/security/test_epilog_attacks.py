@@ -49,7 +49,7 @@ def nothing_of(secret_text, node, ended):
 class TestFilesOfOthers:
     @pytest.mark.parametrize("where", ["slurm-123.out", "123/rank_0.log"])
     @pytest.mark.parametrize("how", ["symlink_to", "hardlink_to"])
-    def test_a_link_to_what_only_root_reads(self, node, secret, where, how):
+    def test_s1_a_link_to_what_only_root_reads(self, node, secret, where, how):
         node.write("123/rank_1.log", FAULT)
         getattr(node.home / where, how)(secret)
         ended = node.epilog()
@@ -65,7 +65,7 @@ class TestFilesOfOthers:
         assert ended.code == 0
         assert nothing_of(SECRET, node, ended)
 
-    def test_a_second_name_of_a_file_of_the_users(self, node):
+    def test_s2_a_second_name_of_a_file_of_the_users(self, node):
         (node.home / "123").mkdir()
         os.link(node.write("elsewhere.log", FAULT.replace("CUDA", f"{SECRET} CUDA")), node.home / "123" / "rank_0.log")
         node.write("123/rank_1.log", FAULT)
@@ -87,11 +87,11 @@ class TestFilesOfOthers:
         assert nothing_of(SECRET, node, ended)
 
     @pytest.mark.parametrize("target", ["/etc/shadow", "/proc/self/mem", "/proc/self/environ", "/proc/kmsg", "/root"])
-    def test_output_that_is_told_to_be_a_file_of_the_system(self, node, target):
+    def test_s1_output_that_is_told_to_be_a_file_of_the_system(self, node, target):
         assert node.epilog(SLURM_JOB_STDOUT=target).code == 0
         assert node.written() == (b"", set())
 
-    def test_a_file_that_is_swapped_for_a_link_while_it_is_looked_at(self, node, secret):
+    def test_s2_a_file_that_is_swapped_for_a_link_while_it_is_looked_at(self, node, secret):
         for rank in range(200):
             node.write(f"123/rank_{rank}.log", FAULT)
 
@@ -117,7 +117,7 @@ class TestFilesOfOthers:
 
 
 class TestWhatNeverEnds:
-    def test_pipes_sockets_and_devices(self, node):
+    def test_s5_pipes_sockets_and_devices(self, node):
         os.mkfifo(node.home / "slurm-123.out")
         node.write("123/rank_1.log", FAULT)
         os.mkfifo(node.home / "123" / "rank_2.log")
@@ -164,7 +164,7 @@ class TestWhatNeverEnds:
         assert ended.seconds < 16
 
     @pytest.mark.parametrize(("where", "cut"), [(".", 0), ("123", 1)])
-    def test_a_folder_of_a_million_files(self, memory_node, where, cut):
+    def test_s5_a_folder_of_a_million_files(self, memory_node, where, cut):
         folder = memory_node.home / where
 
         def fill():
@@ -182,7 +182,7 @@ class TestWhatNeverEnds:
         skipped = memory_node.verdict()["coverage"]["files_skipped"]
         assert [item["reason"].startswith("limit of 20000 files") for item in skipped] == [True] * cut
 
-    def test_a_deep_tree_and_a_loop(self, node):
+    def test_s5_a_deep_tree_and_a_loop(self, node):
         node.write("slurm-123.out", FAULT)
         node.write("123/rank_1.log", FAULT)
 
@@ -210,7 +210,7 @@ class TestWhatNeverEnds:
 
 
 class TestCodeAndSettings:
-    def test_nothing_of_the_jobs_folder_is_run_or_obeyed(self, node, listener):
+    def test_s4_nothing_of_the_jobs_folder_is_run_or_obeyed(self, node, listener):
         port = listener.getsockname()[1]
         marker = node.root / "ran"
         evil = f"import pathlib; pathlib.Path({str(marker)!r}).touch()\n"
@@ -245,7 +245,7 @@ class TestCodeAndSettings:
         with pytest.raises(BlockingIOError):
             listener.accept()
 
-    def test_the_webhook_gets_no_log_text_and_is_not_called_by_root(self, node):
+    def test_s19_the_webhook_gets_no_log_text_and_is_not_called_by_root(self, node):
         got = []
         with socket.create_server(("127.0.0.1", 0)) as server:
             node.config(f'webhook = "http://127.0.0.1:{server.getsockname()[1]}/hook"')
@@ -311,7 +311,7 @@ class TestPlantedOutputs:
     NAMES = ("denpex-123.txt", "denpex-123.json")
 
     @pytest.mark.parametrize("folder", ["home", "reports"])
-    def test_links_at_our_names_are_not_followed(self, node, folder):
+    def test_s3_links_at_our_names_are_not_followed(self, node, folder):
         node.write("slurm-123.out", FAULT)
         target = node.root / "target"
         target.write_text("as it was")
@@ -339,7 +339,7 @@ class TestPlantedOutputs:
         assert "report_dir: the folder is not used" in ended.said
         assert not list(node.reports.iterdir())
 
-    def test_a_report_folder_that_is_a_link(self, node):
+    def test_s3_a_report_folder_that_is_a_link(self, node):
         node.write("slurm-123.out", FAULT)
         real = node.reports.rename(node.root / "real")
         node.reports.symlink_to(real)

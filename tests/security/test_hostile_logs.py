@@ -152,7 +152,7 @@ ACTIVE += ["</script>", "%s%n", "{0}", "\0" * 8, "e" + "\u0301" * 300]
 
 
 @pytest.mark.parametrize("payload", ACTIVE, ids=ascii)
-def test_no_text_of_a_log_acts_on_the_reader_of_a_report(payload, reports):
+def test_s6_no_text_of_a_log_acts_on_the_reader_of_a_report(payload, reports):
     log = fault(1, f"ValueError: bad {payload} end", f"/w/{payload}.py", payload)
     log += f"[rank0]: {payload} RuntimeError: CUDA out of memory. Tried to allocate 2.00 GiB {payload}\n"
     log += f"srun: error: no{payload}de: task 3: Killed\n[rank3]: node{payload}:1:1 [0] NCCL WARN {payload}\n"
@@ -162,7 +162,7 @@ def test_no_text_of_a_log_acts_on_the_reader_of_a_report(payload, reports):
     assert not any(line.startswith("::") for line in text.split("\n"))
 
 
-def test_names_of_files_act_no_more_than_their_text(reports, tmp_path):
+def test_s6_names_of_files_act_no_more_than_their_text(reports, tmp_path):
     (tmp_path / "run").mkdir()
     names = [
         b"rank_0\n.log",
@@ -218,7 +218,7 @@ SECRETS = {
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_no_secret_reaches_a_report(secret, reports):
+def test_s13_no_secret_reaches_a_report(secret, reports):
     logs = [
         fault(1, f"ValueError: cannot load {secret} now"),
         fault(1, "ValueError: x", function=secret),
@@ -233,13 +233,13 @@ def test_no_secret_reaches_a_report(secret, reports):
 
 
 @pytest.mark.parametrize("secret", [secret for secret in SECRETS if secret.startswith(("hf_", "ghp_"))])
-def test_a_secret_that_a_limit_cuts_in_two_reaches_no_report(secret, reports):
+def test_s13_a_secret_that_a_limit_cuts_in_two_reaches_no_report(secret, reports):
     for told in reports(fault(1, f"ValueError: {'y ' * 2030}{secret} {'z ' * 900}")):
         assert SECRETS[secret] not in re.sub(r"[\s|]", "", told)
 
 
 @pytest.mark.parametrize("secret", SECRETS)
-def test_no_secret_in_the_path_of_a_frame_reaches_a_report(secret, reports):
+def test_s13_no_secret_in_the_path_of_a_frame_reaches_a_report(secret, reports):
     for told in reports(fault(1, "ValueError: x", file=f"/w/{secret}/a.py")):
         assert SECRETS[secret] not in re.sub(r"[\s|]", "", told)
 
@@ -247,7 +247,7 @@ def test_no_secret_in_the_path_of_a_frame_reaches_a_report(secret, reports):
 # Forgery
 
 
-def test_lines_that_a_rank_prints_do_not_pin_its_failure_on_another(tmp_path, capsys):
+def test_s15_lines_that_a_rank_prints_do_not_pin_its_failure_on_another(tmp_path, capsys):
     forged = [
         "srun: error: node-z: task 2: Killed\n",
         "2031-02-03 04:00:00 kernel: Out of memory: Killed process 77 (python) total-vm:1kB\n",
@@ -271,6 +271,7 @@ def test_lines_that_a_rank_prints_do_not_pin_its_failure_on_another(tmp_path, ca
 
 LINE = 8 << 10
 """Characters of a hostile line: many ms for a quadratic pattern, less than one for a linear one."""
+LONG_S = 0.15
 _ONE_OF = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a", "CATEGORY_NOT_SPACE": "a"}
 
 
@@ -335,9 +336,8 @@ def stop(_signal, _frame):
     raise TooSlowError
 
 
-@pytest.mark.xfail(reason="some repetitions have no limit")
 @pytest.mark.timeout(100)
-def test_no_message_pattern_can_be_made_to_work_for_long():
+def test_s12_no_message_pattern_can_be_made_to_work_for_long():
     slow = []
     handler = signal.signal(signal.SIGVTALRM, stop)
     try:
@@ -346,7 +346,7 @@ def test_no_message_pattern_can_be_made_to_work_for_long():
             lines = sorted(set().union(*(hostile_lines(pattern, message.keywords) for pattern in patterns)))
             try:
                 for line in lines:
-                    signal.setitimer(signal.ITIMER_VIRTUAL, 0.1)
+                    signal.setitimer(signal.ITIMER_VIRTUAL, LONG_S)
                     message.match(line)
             except TooSlowError:
                 slow.append(message.id)
