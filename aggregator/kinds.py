@@ -9,7 +9,8 @@ from parsers.later import later
 from parsers.records import SourceKind
 
 _KERNEL_WORD = later(
-    r"(?i)(?:^|(?<=[._-]))(?:dmesg|kern(?:el)?|journal(?:ctl)?|syslog|messages|fabricmanager|all|full|xid|nvrm|[thwx])"
+    r"(?i)(?:^|(?<=[._-]))(?:dmesg|kern(?:el)?|journal(?:ctl)?|syslog|messages|fabricmanager|all|full|xid|nvrm|[thwx]"
+    r"|ipmi(?:tool)?|bmc|sel|elist|list)"
     r"(?=$|[._-])"
 )
 _DUMP_NAME = later(
@@ -17,7 +18,7 @@ _DUMP_NAME = later(
 )
 _DUMP_KEYS = (b"entries", b"pg_config", b"pg_status")
 _KERNEL_NAME = later(
-    r"(?:^|[._-])dmesg(?:$|[._-])|^kern(?:el)?\.log|^journal(?:ctl)?(?:$|[._-])|^syslog(?:$|[._-])|^messages(?:$|\.\d)",
+    r"(?:^|[._-])(?:dmesg|ipmi(?:tool)?|bmc)(?:$|[._-])|^kern(?:el)?\.log|^journal(?:ctl)?(?:$|[._-])|^syslog(?:$|[._-])|^messages(?:$|\.\d)",
     re.IGNORECASE,
 )
 _KERNEL_LINE = later(
@@ -25,6 +26,8 @@ _KERNEL_LINE = later(
     rb"|^(?:[A-Z][a-z]{2} [ \d]\d|\d{4}-\d\d-\d\dT)[\d:.+Z -]{0,40} ?[\w.-]{1,64} kernel: ",
     re.MULTILINE,
 )
+_EVENTS = later(rb"(?: {0,4}[0-9a-f]{1,5} \| (?:\d\d/\d\d/\d{2,4} \| \d\d:\d\d:\d\d|Pre-Init)[^\n]*\n){2}")
+"""The event log of a machine's management controller."""
 _KERNEL_TALK = later(
     rb"NVRM|oom-kill|[Oo]ut of memory: Kill|pcieport|mlx5_core|nvidia|kernel:|audit:|EXT4-fs|XFS|systemd"
 )
@@ -84,7 +87,7 @@ def kind_of(name: str, head: bytes) -> tuple[SourceKind, str | None]:
         as_json and re.match(rb'\{\s*"message"', text) and re.search(rb'"(?:py_callstack|extraInfo)"', text)
     ):
         return SourceKind.ERROR_JSON, None
-    if _KERNEL_NAME.search(name) or _looks_like_kernel(head):
+    if _KERNEL_NAME.search(name) or _looks_like_kernel(head) or _EVENTS.match(head):
         return SourceKind.KERNEL, None
     if re.fullmatch(r"[0-9a-f]{12,64}-json\.log", name) or name.endswith(".jsonl"):
         return SourceKind.LOG, None

@@ -282,8 +282,8 @@ def _short(text: str, context: StampContext) -> Stamp | None:
 
 
 def _us(text: str, context: StampContext) -> Stamp | None:
-    """`10/07/2020 09:22:10`: month, day, year; a year of two digits is one of this century."""
-    date_text, _, clock = text.partition(" ")
+    """`10/07/2020 09:22:10`, `10/07/2020 | 09:22:10`: month, day, year; a year of two digits is one of this century."""
+    date_text, _, clock = text.replace(" | ", " ", 1).partition(" ")
     month, day, year = date_text.split("/")
     return _iso(f"{'20' if len(year) == len(day) else ''}{year}-{month}-{day} {clock}", context)
 

@@ -114,7 +114,7 @@ def _decide(
         return decision
     nodes = node_leads(externals, stories, table)
     if nodes and not any(_precedes_node(lead, nodes) for lead in faults):
-        decision = Decision(Status.IDENTIFIED, nodes, lost, ["the scheduler declares the node lost"], Basis.NODE)
+        decision = Decision(Status.IDENTIFIED, nodes, lost, [_told_lost(nodes[0].signal)], Basis.NODE)
         decision.lost.extend((lead, "it lost its peers on the node that failed") for lead in faults)
         return decision
     lost_node = next((s for s in externals if s.kind == "node_failure"), None)
@@ -134,6 +134,14 @@ def _decide(
         decision.lost.extend(lost)
         return decision
     return _decide_weak(leads, lost, signals, stories, homeless, exits, table, clocks)
+
+
+def _told_lost(signal: Signal | None) -> str:
+    if signal is not None and signal.signature.startswith("ipmi."):
+        return "the event log of its management controller tells what struck it, just as its ranks fell silent"
+    if signal is not None and signal.signature.startswith("kernel."):
+        return "its kernel's last words tell of it"
+    return "the scheduler declares the node lost"
 
 
 def _killed_first(leads: Sequence[Lead], hangs: Sequence[Lead]) -> Lead | None:

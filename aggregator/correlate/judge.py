@@ -14,6 +14,7 @@ from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.hardware import find_broken_link_ends
 from aggregator.correlate.identity import Identity
 from aggregator.correlate.learn import build_identity
+from aggregator.correlate.machines import find_struck_machines
 from aggregator.correlate.sections import drop_echoes, join_sections
 from aggregator.verdict import (
     Attempt,
@@ -61,6 +62,7 @@ def judge_job(evidence: JobEvidence, naming: Naming = SHIPPED) -> Judged:
     signals = join_sections(evidence.signals())
     table = build_identity(evidence, signals)
     find_broken_link_ends(signals)
+    find_struck_machines(evidence, signals, table)
     loosen_bounds(signals, table)
     signals = drop_echoes(signals)
     clocks = estimate(signals, table)

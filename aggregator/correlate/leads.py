@@ -224,8 +224,8 @@ def node_leads(externals: Sequence[Signal], stories: Mapping[int, Story], table:
         if signal.kind != "node_failure":
             continue
         host = next((signal.fields[name] for name in _LOST_HOST if name in signal.fields), None)
-        if host is None and signal.signature.startswith("kernel."):
-            host = signal.host  # its own kernel's last words
+        if host is None and signal.signature.startswith(("kernel.", "ipmi.")):
+            host = signal.host  # its own kernel's last words, its controller's log
         if host is None or host in leads:
             continue
         ranks = tuple(table.ranks_on(host))

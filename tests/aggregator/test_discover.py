@@ -191,6 +191,9 @@ KMSG = b"[884213.338117] NVRM: Xid (PCI:0000:db:00): 31, pid=7, name=python\n" *
 SYSLOG = b"Feb  3 04:05:06 node-b kernel: NVRM: Xid (PCI:0000:db:00): 79\n" * 3
 
 
+SEL = b" 1a1 | 12/01/2031 | 06:20:33 | Fan FAN1 | Lower Critical going low | Asserted\n" * 3
+
+
 @pytest.mark.parametrize(
     ("name", "data", "host"),
     [
@@ -203,6 +206,8 @@ SYSLOG = b"Feb  3 04:05:06 node-b kernel: NVRM: Xid (PCI:0000:db:00): 79\n" * 3
         ("kern.log", SYSLOG, None),
         ("extract.txt", SYSLOG, None),
         ("extract2.txt", KMSG, None),
+        ("node-2-ipmi-sel.txt", SEL, "node-2"),
+        ("events of node-3", SEL, None),
     ],
 )
 def test_kernel_extracts_are_known_by_name_or_content(tmp_path, name, data, host):
