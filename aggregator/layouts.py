@@ -122,7 +122,7 @@ _LAUNCHER_NAMES = tuple(
         # PBS and Grid Engine, and Slurm users who copy them with %x.o%j
         ("job-out", r".+\.(?P<ext>o|e)(?P<job_id>\d{3,})"),
         # Ray _private/node.py
-        ("ray-worker", r"worker-[0-9a-f]{8,}-[0-9a-f]+-(?P<pid>\d+)\.(?P<ext>out|err)"),
+        ("ray-worker", r"worker-[0-9a-f]{6,}-[0-9a-f]+-(?P<pid>\d+)\.(?P<ext>out|err)"),
         ("ray-core", r"python-core-(?:worker|driver)-[0-9a-f]+_(?P<pid>\d+)\.log"),
         ("ray-driver", r"job-driver-.+\.log"),
         ("ray-system", r"(?:raylet|gcs_server|monitor|log_monitor|dashboard\w*|runtime_env_agent)\.(?:out|err|log)"),

@@ -203,7 +203,7 @@ def _fault_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal
     frames: list[Frame] = []
     current = False
     for body in block.lines[1:]:
-        if body.startswith("Current thread"):
+        if body.startswith(("Current thread", "Stack (most recent")):
             current = True
         elif body.startswith("Thread 0x"):
             current = False

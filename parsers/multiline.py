@@ -36,7 +36,8 @@ _EXCEPTION_LINE = later(r"^[A-Za-z_]\w*(?:\.[A-Za-z_]\w*)*(?:\([\w.]+\))?(?:: |:
 _FRAME = later(r'^  File "[^"]{1,400}", line \d{1,9}, in ')
 _FATAL = later(r"(?:^|\s)Fatal Python error: ")
 _DUMP_LINE = later(
-    r'^(?:\s*$|Thread 0x|Current thread|  File "|Extension modules:|  <|  \.\.\.|Python runtime state|<no Python)'
+    r'^(?:\s*$|Thread 0x|Current thread|Stack \(most recent|  File "|Extension modules:|  <|  \.\.\.'
+    r"|Python runtime state|<no Python)"
 )
 _BOX_SECTION = later(r"^\s*(?:Failures:|Root Cause \(first observed failure\):)\s*$")
 _BOX_BORDER = later(r"^={20,}$")

@@ -19,6 +19,9 @@ from parsers.records import Role, Signal, StampQuality
 _MAX_EVIDENCE = 8
 _EXITS = "pt.exitwarn"
 """PyTorch's word on a process that ends by itself with its groups still there."""
+_CRASHES = frozenset({"abort", "segfault", "bus_error"})
+_DUMP_BELOW = 16
+"""Lines below a crash's own within which the fault handler's stack of it begins."""
 _ONE_HOST = 16
 """Ranks that a job may have and all be on the one host that its logs name."""
 
@@ -198,6 +201,7 @@ def _gpu(lead: Lead) -> str | None:
 
 def _phase(lead: Lead, story: Story | None, signals: Sequence[Signal]) -> str:
     faults = [s for s in (lead.signal, *lead.support) if s is not None]
+    faults += [s for s in signals if s not in faults and s.exception is not None and _belongs(s, lead.signal)]
     collective = lead.kind in {"collective_mismatch", "collective_timeout"}
     trained = bool(story is not None and story.progress)
     for signal in faults:
@@ -211,7 +215,7 @@ def _phase(lead: Lead, story: Story | None, signals: Sequence[Signal]) -> str:
     told = _last_phase(marks) or _last_phase([s for s in signals if s.role in {Role.PHASE, Role.PROGRESS}])
     if told in {"evaluation", "checkpoint", "data_loading"}:
         return told
-    words = [signal.text for signal in faults if signal.kind in {"abort", "segfault"}]
+    words = [signal.text for signal in faults if signal.kind in _CRASHES]
     if lead.tier is Tier.HANG and story is not None and not story.symptoms:
         words.append(story.last_text)
     said = next((phase for text in words if (phase := phase_of_text(text))), None)
@@ -223,6 +227,14 @@ def _phase(lead: Lead, story: Story | None, signals: Sequence[Signal]) -> str:
     if any(s.role is Role.PROGRESS for s in signals):
         return told or ("forward" if lead.kind == "cuda_oom" else "unknown")
     return told or "init"
+
+
+def _belongs(dump: Signal, crash: Signal | None) -> bool:
+    """Whether a stack is what Python's fault handler printed of a crash that native code told of right above."""
+    if crash is None or crash.kind not in _CRASHES or dump.kind not in _CRASHES or dump.source != crash.source:
+        return False
+    same = dump.rank in {None, crash.rank} or crash.rank is None
+    return same and 0 < dump.line - crash.line <= _DUMP_BELOW
 
 
 def _last_phase(marks: Iterable[Signal]) -> str | None:

@@ -175,6 +175,7 @@ def test_torchrun_folders_tell_local_rank_attempt_and_stream_but_no_global_rank(
         ("llama2-70b_4471.out", {"job_id": "4471"}),
         ("train_2031-02-03.log", {"job_id": None}),
         ("worker-3f2a10aa01-01000000-41210.err", {"pid": 41210, "stream": "stderr"}),
+        ("worker-77ab12-01000000-3035.err", {"pid": 3035, "job_id": None}),
         ("python-core-worker-3f2a10aa01_41210.log", {"pid": 41210}),
         ("nccl.gpu-a03.41207.log", {"pid": 41207, "host": "gpu-a03"}),
         ("ml_train-worker-1_0a1b2c3d-11/pytorch/2.log", {"host": "train-worker-1", "attempt": 2}),

@@ -273,6 +273,18 @@ def test_a_fault_handler_s_dump_is_one_fault_with_the_frames_of_the_thread_that_
     assert signal.exception.frames == (Frame("/w/train.py", 123, "main"), Frame("/w/data.py", 48, "__getitem__"))
 
 
+def test_a_fault_handler_s_dump_of_one_thread_has_its_frames_too():
+    signal = only("""
+        Fatal Python error: Aborted
+
+        Stack (most recent call first):
+          File "/w/kv.py", line 33 in lookup
+          File "/w/data.py", line 48 in __getitem__
+    """)
+    assert signal.kind == "abort"
+    assert [frame.function for frame in signal.exception.frames] == ["__getitem__", "lookup"]
+
+
 def test_dumps_of_two_tagged_ranks_that_are_interleaved_are_told_apart():
     lines = textwrap.dedent(DUMP).strip().split("\n")
     mixed = "".join(f"[rank0]: {line}\n[rank1]: {line.replace('train.py', 'eval.py')}\n" for line in lines)

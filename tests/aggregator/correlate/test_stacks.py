@@ -199,3 +199,20 @@ def test_a_traceback_right_below_a_ranks_error_is_that_ranks(judge):
     verdict = judge({"train.log": log})
     assert brief(verdict) == identified(3, "storage_io")
     assert verdict.first_failure.hosts == ("wk-b",)
+
+
+def test_the_stack_below_a_crash_tells_what_the_rank_was_doing(judge):
+    crash = (
+        "python3: /build/csrc/dispatch.cpp:211: void dispatch(int): Assertion `n <= capacity' failed.",
+        "Fatal Python error: Aborted",
+        "",
+        "Current thread 0x00007fb1e0ffd640 (most recent call first):",
+        '  File "/opt/moe/ops.py", line 51 in dispatch',
+        '  File "/opt/moe/model.py", line 210 in forward',
+    )
+    ranks = {f"rank_{r}.log": lines(hello(r, 2), steps(r, 1, 9)) for r in range(2)}
+    failure = judge(ranks | {"rank_1.log": ranks["rank_1.log"] + lines(*crash)}).first_failure
+    assert (failure.ranks, failure.kind, failure.phase) == ((1,), "abort", "forward")
+    apart = [*crash[:1], *(f"line {number}" for number in range(40)), *crash[1:]]
+    failure = judge(ranks | {"rank_1.log": ranks["rank_1.log"] + lines(*apart)}).first_failure
+    assert (failure.ranks, failure.kind) == ((1,), "abort")
