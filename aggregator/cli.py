@@ -210,7 +210,7 @@ def export(
     if not quiet:
         lines = [f"{summary.rows:,} rows of {summary.files:,} files written to {output}"]
         lines += [f"not read: {item.path}: {item.reason}" for item in summary.skipped]
-        complain("".join(f"{safe.show(line)}\n" for line in lines))
+        complain("".join(f"{safe.show(safe.mask(line))}\n" for line in lines))
 
 
 app.command(epilog=EXIT_CODES)(diagnose)
@@ -223,8 +223,8 @@ app.command(epilog=EXIT_CODES)(slurm_epilog)
 
 def _complain(what: str, where: str | None = None, help_text: str | None = None) -> None:
     lines = [f"error: {safe.show(safe.mask(what))}"]
-    lines += [f"  --> {safe.show(where)}"] if where else []
-    lines += [f"  = help: {safe.show(help_text)}"] if help_text else []
+    lines += [f"  --> {safe.show(safe.mask(where))}"] if where else []
+    lines += [f"  = help: {safe.show(safe.mask(help_text))}"] if help_text else []
     complain("\n".join(lines) + "\n")
 
 

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from aggregator import safe
 from aggregator.diagnostics import stage, tell_sources
 from aggregator.discover import Discovery, discover
 from aggregator.errors import OutputError
 from aggregator.eventlines import LINE_FORMATS, fit_json
-from aggregator.masking import masked
+from aggregator.masking import masked, masked_names
 from aggregator.opening import ReadNotes, read_chunks
 from aggregator.reference import newest_date
 from aggregator.reports.destination import replacing, standard_output
@@ -92,11 +93,15 @@ class _Target:
     form: str
     force: bool
 
-    def write(self, batches: Iterable[pa.RecordBatch], sources: Iterable[Source]) -> None:
+    def write(self, batches: Iterable[pa.RecordBatch], sources: Iterable[Source], *, redact: bool) -> None:
         if self.form == PARQUET:
             write_events(batches, self.output)
             return
-        pids = {source.path: source.pid for source in sources if source.pid is not None}
+        pids = {
+            safe.mask(source.path) if redact else source.path: source.pid
+            for source in sources
+            if source.pid is not None
+        }
         is_stdout = str(self.output) == "-"
         with standard_output() if is_stdout else replacing(self.output, force=self.force) as out:
             out.writelines(fit_json(line, out.encoding) for line in LINE_FORMATS[self.form](batches, pids))
@@ -108,7 +113,7 @@ def _export(
     tell_sources(found.sources, found.skipped)
     rows = events_of(found.logs, open_chunks, reference)
     with stage("reading and writing"):
-        target.write(masked(rows) if redact else rows, found.logs)
+        target.write(masked_names(masked(rows)) if redact else rows, found.logs, redact=redact)
     stats = rows.stats
     skipped = [*found.skipped, *(note for note in notes.items if note not in found.skipped)]
     return ExportSummary(stats.files, stats.lines, stats.bytes, stats.rows, tuple(skipped))

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 import pyarrow as pa
 
-from aggregator.safe import mask, secret_patterns
+from aggregator.keyblocks import MARK, KeyBlock
+from aggregator.safe import mark, mask, secret_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+
+_NAMES = ("host", "logger", "path")
 
 
 @cache
@@ -19,21 +23,56 @@ def _keywords() -> list[str]:
     return sorted({keyword for pattern in secret_patterns() for keyword in pattern.keywords})
 
 
-def masked(batches: Iterable[pa.RecordBatch], column: str = "body") -> Iterator[pa.RecordBatch]:
-    """The batches, with each secret in a text column replaced by its kind and a keyed hash.
+def masked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, with each secret in the column `body` replaced by its kind and a keyed hash.
 
     Lines that hold no keyword are passed over at the speed of a literal scan; of the others, those that a pattern
-    matches are masked one by one.
+    matches are masked one by one, and those of a private key's block by the file that they are in.
     """
+    blocks: dict[str, KeyBlock] = {}
     for batch in batches:
-        index = batch.schema.get_field_index(column)
-        text = pl.Series(batch.column(index))
-        clean = mask_texts(text)
-        if clean is text:
-            yield batch
+        text = pl.Series(batch.column("body"))
+        clean = _mask_blocks(mask_texts(text), batch, blocks)
+        yield batch if clean is text else _with(batch, "body", clean.to_arrow())
+
+
+def masked_names(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """The batches, with the secrets masked that names of files, hosts and loggers hold."""
+    for batch in batches:
+        made = batch
+        for name in _NAMES:
+            column: Any = batch.column(name)  # the stubs do not tell which columns are dictionaries
+            words = pl.Series(column.dictionary)
+            clean = mask_texts(words)
+            if clean is not words:
+                values = clean.to_arrow().cast(column.dictionary.type)
+                made = _with(made, name, pa.DictionaryArray.from_arrays(column.indices, values))
+        yield made
+
+
+def _with(batch: pa.RecordBatch, name: str, values: pa.Array[Any]) -> pa.RecordBatch:
+    index = batch.schema.get_field_index(name)
+    field = batch.schema.field(index)
+    return batch.set_column(index, field, values.cast(field.type))
+
+
+def _mask_blocks(text: pl.Series, batch: pa.RecordBatch, blocks: dict[str, KeyBlock]) -> pl.Series:
+    """The texts without the inner lines of keys; `blocks` holds, by file, the keys that are not at their end."""
+    if not blocks and not text.str.contains(MARK, literal=True).any():
+        return text
+    rows, spans = [], []
+    paths: list[str] = pl.Series(batch.column("path")).cast(pl.String).to_list()
+    for row, (path, line) in enumerate(zip(paths, text, strict=True)):
+        if line is None or (path not in blocks and MARK not in line):
             continue
-        values = clean.to_arrow().cast(batch.schema.field(index).type)
-        yield batch.set_column(index, batch.schema.field(index), values)
+        block = blocks.setdefault(path, KeyBlock())
+        span = block.secret(line)
+        if span is not None:
+            rows.append(row)
+            spans.append(f"{line[: span[0]]}{mark('private-key', line[slice(*span)])}{line[span[1] :]}")
+        if not block.is_open:
+            del blocks[path]
+    return text.clone().scatter(rows, spans) if rows else text
 
 
 def mask_texts(text: pl.Series) -> pl.Series:

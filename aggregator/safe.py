@@ -13,6 +13,10 @@ import unicodedata
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 REDACT_FILE = Path(__file__).with_name("redact.toml")
 
@@ -134,9 +138,32 @@ def mask(text: str, *, key: bytes = _KEY) -> str:
     return text
 
 
-def _mask_one(pattern: SecretPattern, text: str, key: bytes) -> str:
+def mask_lines(lines: Sequence[str]) -> list[str]:
+    """Lines that follow each other in one log, masked, with them those between the first and the last of a private key.
+
+    Either of the two may be beyond them.
+    """
+    from aggregator.keyblocks import KeyBlock  # noqa: PLC0415 - few outputs show lines one by one
+
+    block = KeyBlock.before(lines)
+    masked = []
+    for line in lines:
+        span = block.secret(line)
+        if span is not None:
+            line = f"{line[: span[0]]}{mark('private-key', line[slice(*span)])}{line[span[1] :]}"  # noqa: PLW2901
+        masked.append(mask(line))
+    return masked
+
+
+def mark(kind: str, secret: str, key: bytes = _KEY) -> str:
+    """What stands for a secret."""
     import hashlib  # noqa: PLC0415 - brings OpenSSL, for lines that hold a secret
 
+    digest = hashlib.blake2s(secret.encode("utf-8", "surrogatepass"), key=key, digest_size=2).hexdigest()
+    return f"[{kind}:{digest}]"
+
+
+def _mask_one(pattern: SecretPattern, text: str, key: bytes) -> str:
     masked = [found.span() for found in _MASKED.finditer(text)]
 
     def replace(found: re.Match[str]) -> str:
@@ -144,8 +171,7 @@ def _mask_one(pattern: SecretPattern, text: str, key: bytes) -> str:
         first, last = found.span("secret")
         if any(first < end and begin < last for begin, end in masked):  # an earlier pattern masked it
             return found[0]
-        digest = hashlib.blake2s(secret.encode("utf-8", "surrogatepass"), key=key, digest_size=2).hexdigest()
         start, end = (position - found.start() for position in found.span("secret"))
-        return f"{found[0][:start]}[{pattern.id}:{digest}]{found[0][end:]}"
+        return f"{found[0][:start]}{mark(pattern.id, secret, key)}{found[0][end:]}"
 
     return pattern.regex.sub(replace, text)

@@ -245,7 +245,7 @@ def iso_time(ns: int | None, resolution_ns: int = NS_PER_S) -> str | None:
 def to_json(verdict: Verdict, *, redact: bool = True) -> dict[str, Json]:
     """The verdict as `verdict.schema.json` has it.
 
-    Every string is made safe to show (`safe.show`); unless `redact` is false, secrets in all but file paths are masked.
+    Every string is made safe to show (`safe.show`); unless `redact` is false, secrets are masked, in file names too.
     Numbers that are not finite become None: JSON has none.
     """
 
@@ -283,7 +283,7 @@ def _plain_object(value: object, clean: Callable[[str], str]) -> dict[str, Json]
         if field.name in _TIMES:
             result[field.name] = iso_time(item, resolution_ns)
         elif field.name in _PATHS:
-            result[field.name] = safe.show(item)
+            result[field.name] = clean(item).replace("\n", "\u240a")  # a name is one line, whatever is in it
         elif field.name not in _INTERNAL:
             result[field.name] = _plain(item, clean)
     return result

@@ -100,7 +100,8 @@ def _single_node_base(evidence: JobEvidence, signals: Sequence[Signal], table: I
         for scope in {scope_of(source) for source in evidence.sources}:
             table.base_of_scope.setdefault(scope, 0)
     if whole and table.world_size is None:
-        table.world_size = max(locals_seen | seen) + 1 if len(locals_seen) > 1 else None
+        world = max(locals_seen | seen) + 1
+        table.world_size = world if len(locals_seen) > 1 and world <= MAX_WORLD else None
 
 
 def learn_pod_files(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:

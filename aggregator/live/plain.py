@@ -77,7 +77,7 @@ class PlainLines:
         if view.events:
             self._seen = view.events[-1]
         for event in reversed(fresh[-MOST_LINES:]):
-            where = f"{safe.show(event.path)}:{event.line or '?'}: " if event.path else ""
+            where = f"{self._clean(event.path)}:{event.line or '?'}: " if event.path else ""
             who = f"rank {event.rank}: " if event.rank is not None else ""
             yield f"  {where}{who}{self._clean(event.text.strip())}"
         if len(fresh) > MOST_LINES:

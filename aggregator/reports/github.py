@@ -10,7 +10,6 @@ import logging
 import os
 from typing import TYPE_CHECKING, TextIO
 
-from aggregator import safe
 from aggregator.reports import words
 from aggregator.reports.markdown import MarkdownReporter
 from aggregator.reports.places import absolute_path, source_place
@@ -49,7 +48,7 @@ class GithubReporter:
                 "first failure" if verdict.first_failure.status is Status.IDENTIFIED else "first failure not settled"
             )
             parts = [summary.headline(), *_advice(summary, verdict.first_failure)]
-            lines.append(command("error", "\n".join(parts), file=safe.show(file), line=str(line), title=title))
+            lines.append(command("error", "\n".join(parts), file=summary.safe(file), line=str(line), title=title))
         level = "notice" if verdict.outcome in {Outcome.COMPLETED, Outcome.RUNNING} else "warning"
         told = [summary.outcome(), *(text for text, _ in summary.consequences()[:3])]
         lines.append(command(level, "\n".join(told), title="denpex-agg"))

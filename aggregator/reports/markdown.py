@@ -62,7 +62,7 @@ class MarkdownReporter:
                 yield f"- Raised: {exception}at {code(summary.safe(failure.location))}"
             basis = f"; it rests on {prose(summary.safe(failure.basis))}" if failure.basis else ""
             yield f"- Confidence: {words.confidence_words(failure.confidence)}{basis}"
-        yield f"- Job: {code(safe.show(verdict.job.path))}, {summary.read()}"
+        yield f"- Job: {code(summary.safe(verdict.job.path))}, {summary.read()}"
         for attempt in summary.attempts():
             yield f"- {prose(attempt)}"
 
@@ -89,7 +89,7 @@ class MarkdownReporter:
         facts += [summary.safe(item.host)] if item.host else []
         facts += [moment] if (moment := words.moment(item.time, item.time_resolution_ns)) else []
         origin = f" ({', '.join(map(prose, facts))})" if facts else ""
-        place = code(f"{safe.show(item.file)}:{item.line}")
+        place = code(f"{summary.safe(item.file)}:{item.line}")
         return "\n".join([f"{place}: {prose(summary.safe(item.why))}{origin}", "", *self._quoted(item.text)])
 
     def _quoted(self, text: str) -> list[str]:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 MAX_PROBLEMS = 50
 """The first ones: who opens the fiftieth consequence?"""
+_PATH = 4096
 _COLON_OF_PLACE = re.compile(r":(?=\d+:)")
 
 
@@ -51,19 +52,33 @@ class ProblemsReporter:
         if failure.diagnosis is not None:
             answer += f": {failure.diagnosis.title}"
         file, line = (absolute_path(case, first.file), first.line) if first else (absolute_path(case, ""), 1)
-        yield _line(file, line, "error", code, summary.safe(answer))
+        yield _line(summary.safe(file, _PATH), line, "error", code, summary.safe(answer))
         if place := source_place(failure):
-            yield _line(*place, "error", code, summary.safe(f"raised here: {failure.exception or failure.message}"))
+            yield _line(
+                summary.safe(place[0], _PATH),
+                place[1],
+                "error",
+                code,
+                summary.safe(f"raised here: {failure.exception or failure.message}"),
+            )
         for item in others:
             if item is not None:
-                yield _line(absolute_path(case, item.file), item.line, "info", code, summary.safe(item.why))
+                yield _line(
+                    summary.safe(absolute_path(case, item.file), _PATH), item.line, "info", code, summary.safe(item.why)
+                )
         for victim in case.verdict.collateral:
             for item in victim.evidence[:1]:
                 whose = "a process" if victim.rank is None else f"rank {victim.rank}"
                 text = f"only a consequence: {whose}: {victim.because or words.kind_words(victim.kind)}"
-                yield _line(absolute_path(case, item.file), item.line, "warning", victim.kind, summary.safe(text))
+                yield _line(
+                    summary.safe(absolute_path(case, item.file), _PATH),
+                    item.line,
+                    "warning",
+                    victim.kind,
+                    summary.safe(text),
+                )
 
 
 def _line(file: str, line: int, severity: str, code: str, message: str) -> str:
-    """One line. A file's name that looks like a place in a file would lead elsewhere: its colon is replaced."""
-    return f"{_COLON_OF_PLACE.sub('?', safe.show(file))}:{line}:1: {severity} {safe.show(code)} {message}"
+    """One line; `file` is safe to show. A name that looks like a place in a file would lead elsewhere without this."""
+    return f"{_COLON_OF_PLACE.sub('?', file)}:{line}:1: {severity} {safe.show(code)} {message}"

@@ -22,7 +22,7 @@ from aggregator.verdict import Status, iso_time
 if TYPE_CHECKING:
     from aggregator.case import Case
     from aggregator.reports import ReportOptions
-    from aggregator.verdict import Diagnosis, Evidence, Failure, Json, Verdict
+    from aggregator.verdict import Diagnosis, Evidence, Failure, Json
 
 SCHEMA = "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json"
 JOB = "JOB"
@@ -51,7 +51,7 @@ class SarifReporter:
             results = [self._result(summary, failure)]
         run: dict[str, Json] = {
             "tool": {"driver": driver},
-            "originalUriBaseIds": {JOB: {"uri": _base(verdict)}},
+            "originalUriBaseIds": {JOB: {"uri": _base(self._mask(verdict.job.path))}},
             "invocations": [{"executionSuccessful": True, "toolExecutionNotifications": _notes(summary)}],
             "columnKind": "unicodeCodePoints",
             "results": results,
@@ -64,7 +64,7 @@ class SarifReporter:
         lines = [summary.headline(), *map(summary.safe, failure.reasons)]
         places = [self._location(summary, item) for item in failure.evidence]
         if (place := source_place(failure)) is not None:
-            places.append(_source_location(place))
+            places.append(_source_location((self._mask(place[0]), place[1])))
         places = [{"id": number, **place} for number, place in enumerate(places)]
         facts: dict[str, Json] = {
             "status": failure.status.value, "kind": failure.kind, "confidence": round(failure.confidence, 6),
@@ -82,12 +82,17 @@ class SarifReporter:
             "properties": facts,
         }
 
+    def _mask(self, text: str) -> str:
+        return safe.mask(text) if self._options.redact else text
+
     def _location(self, summary: Summary, item: Evidence) -> dict[str, Json]:
-        masked = safe.mask(item.text) if self._options.redact else item.text
         location: dict[str, Json] = {
             "physicalLocation": {
-                "artifactLocation": {"uri": _uri(item.file), "uriBaseId": JOB},
-                "region": {"startLine": max(item.line, 1), "snippet": {"text": safe.show_block(masked, 4096)}},
+                "artifactLocation": {"uri": _uri(self._mask(item.file)), "uriBaseId": JOB},
+                "region": {
+                    "startLine": max(item.line, 1),
+                    "snippet": {"text": safe.show_block(self._mask(item.text), 4096)},
+                },
             },
             "message": {"text": _message(summary.safe(item.why))},
         }
@@ -141,8 +146,8 @@ def _notes(summary: Summary) -> list[Json]:
     return [{"level": "note", "message": {"text": _message(note)}} for note in summary.missing()]
 
 
-def _base(verdict: Verdict) -> str:
-    return f"file://{_uri(os.path.abspath(verdict.job.path))}/"  # noqa: PTH100 - links stay as the user knows them
+def _base(path: str) -> str:
+    return f"file://{_uri(os.path.abspath(path))}/"  # noqa: PTH100 - links stay as the user knows them
 
 
 def _uri(path: str) -> str:

@@ -130,7 +130,7 @@ class Summary:
             skipped[item.reason].append(item.file)
         for reason, files in skipped.items():
             more = f" and {len(files) - _NAMES:,} more" if len(files) > _NAMES else ""
-            notes.append(f"{', '.join(map(safe.show, files[:_NAMES]))}{more}: {self.safe(reason)}")
+            notes.append(f"{', '.join(map(self.safe, files[:_NAMES]))}{more}: {self.safe(reason)}")
         return [*notes, *map(self.safe, verdict.warnings)]
 
     def clocks(self, least_s: float = CLOCK_WORTH_TELLING_S) -> list[str]:

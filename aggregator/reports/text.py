@@ -76,7 +76,7 @@ class TextReporter:
         failure = verdict.first_failure
         summary = Summary(verdict, redact=self._options.redact)
         yield from self._wrapped(summary.outcome(), style=_OUTCOME_STYLES[verdict.outcome])
-        yield Line(f"  {safe.show(verdict.job.path)}: {summary.read()}", "dim")
+        yield Line(f"  {self._safe(verdict.job.path)}: {summary.read()}", "dim")
         for attempt in summary.attempts():
             yield from self._wrapped(attempt, "  ", "    ")
         yield Line()
@@ -129,7 +129,7 @@ class TextReporter:
         )
 
     def _evidence(self, item: Evidence) -> Iterator[Line]:
-        yield Line(f"  {safe.show(item.file)}:{item.line}", "cyan")
+        yield Line(f"  {self._safe(item.file)}:{item.line}", "cyan")
         yield from self._quoted(item.text, "    | ")
         facts = [f"rank {item.rank}"] if item.rank is not None else []
         facts += [self._safe(item.host)] if item.host else []

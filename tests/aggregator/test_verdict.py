@@ -138,10 +138,14 @@ def test_secrets_are_masked_unless_asked_for_but_control_characters_never_pass()
     assert "\x1b" not in masked + raw
 
 
-def test_paths_are_cited_as_they_are():
+def test_paths_are_cited_as_they_are_but_for_secrets():
     line = v.Evidence(file="token=abcdefghij0123456789xyz/rank0.log", line=1, text="", why="")
-    cited = v.to_json(small(message="", evidence=(line,)))["first_failure"]["evidence"][0]["file"]
-    assert cited == line.file
+    verdict = small(message="", evidence=(line,))
+    masked, whole = (
+        v.to_json(verdict, redact=redact)["first_failure"]["evidence"][0]["file"] for redact in (True, False)
+    )
+    assert masked.startswith("token=[token:")
+    assert whole == line.file
 
 
 def test_a_block_keeps_its_lines_and_a_giant_line_is_cut():
