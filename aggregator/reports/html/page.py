@@ -10,6 +10,7 @@ from itertools import groupby
 from aggregator import __version__, safe
 from aggregator.case import Case
 from aggregator.correlate.phases import user_frames
+from aggregator.excerpts import Excerpt
 from aggregator.reports import words
 from aggregator.reports.summary import Summary
 from aggregator.timeline import Doing, Lane, MarkKind
@@ -197,10 +198,14 @@ class _Writer:
             lines = tuple(Line(item.line + n, text, is_cited=True) for n, text in enumerate(self._lines(item.text)))
         else:
             lines = tuple(
-                Line(number, self._safe(text), is_cited=number == item.line)
-                for number, text in enumerate(found.lines, found.first)
+                Line(number, text, is_cited=number == item.line)
+                for number, text in enumerate(self._quoted(found), found.first)
             )
-        return Proof(safe.show(item.file), item.line, self._safe(item.why), ", ".join(facts), lines)
+        return Proof(self._safe(item.file), item.line, self._safe(item.why), ", ".join(facts), lines)
+
+    def _quoted(self, found: Excerpt) -> list[str]:
+        lines = safe.mask_lines(found.lines) if self._redact else found.lines
+        return [safe.show(text, _TEXT) for text in lines]
 
     def _lines(self, text: str) -> list[str]:
         return self._block(text).rstrip("\n").split("\n")
@@ -219,8 +224,8 @@ class _Writer:
         for item in own:
             found = self._case.around(item, _LAST, 0)
             if found is not None:
-                rows = enumerate(found.lines, found.first)
-                return safe.show(item.file), tuple(Line(number, self._safe(text)) for number, text in rows)
+                rows = enumerate(self._quoted(found), found.first)
+                return self._safe(item.file), tuple(Line(number, text) for number, text in rows)
         return "", ()
 
     def _diagnosis(self, diagnosis: Diagnosis) -> dict[str, object]:
@@ -240,10 +245,10 @@ class _Writer:
     def _made(self) -> Iterator[tuple[str, str]]:
         coverage, job = self._verdict.coverage, self._verdict.job
         yield "Program", f"denpex-agg {__version__}, verdict schema {self._verdict.schema_version}"
-        yield "Input", safe.show(job.path)
+        yield "Input", self._safe(job.path)
         stamped = f", {coverage.lines_timestamped:,} of them with a time" if coverage.lines else ""
         yield "Read", f"{self._summary.read()}{stamped}, {coverage.bytes:,} bytes"
-        yield "Secrets", "masked in all text but file paths" if self._redact else "not masked"
+        yield "Secrets", "masked" if self._redact else "not masked"
         yield "Times", "UTC, corrected by what the logs tell of each host's clock"
 
     def _rows(self) -> list[Row]:
