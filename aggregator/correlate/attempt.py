@@ -157,14 +157,14 @@ def _killed_first(leads: Sequence[Lead], hangs: Sequence[Lead]) -> Lead | None:
 
 def _hang_leads(
     evidence: JobEvidence, signals: Sequence[Signal], stories: Mapping[int, Story], homeless: Sequence[Signal],
-    table: Identity,
+    table: Identity, until: int | None = None,
 ) -> list[Lead]:  # fmt: skip
     live = {id(s) for story in stories.values() for s in story.faults} | {id(s) for s in homeless}
     current = [s for s in signals if s.role not in FAULTS or id(s) in live]
     found = [
         *find_suspects(stories, current, evidence.dumps, table), *stack_suspects(current),
         *calls_apart(stories, table.world_size), *least_launched(current, stories, table.world_size),
-        *left_behind(evidence, current, stories, table),
+        *left_behind(evidence, current, stories, table, until),
     ]  # fmt: skip
     return hang_leads(sorted(found, key=lambda suspect: -suspect.strength), stories)
 
@@ -179,10 +179,11 @@ def _hung_before(
         s.ns for story in stories.values() for s in story.symptoms
         if s.kind == "collective_timeout" and s.ns is not None and s.quality is StampQuality.OWN
     ]  # fmt: skip
-    waited += [*stood_since(signals), *_still_since(stories, when)]
+    leads = _hang_leads(evidence, signals, stories, homeless, table, when)
+    left = [ns for lead in leads if lead.still if (ns := stories[lead.ranks[0]].last_ns) is not None]
+    waited += [*stood_since(signals), *_still_since(stories, when), *left]
     if when is None or not waited or min(waited) > when - _HUNG_NS:
         return None
-    leads = _hang_leads(evidence, signals, stories, homeless, table)
     decision = hang_decision(leads) if leads else None
     if decision is None or decision.status is not Status.IDENTIFIED:
         return None

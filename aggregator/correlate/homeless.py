@@ -164,7 +164,7 @@ def _whose(
     printed_there = all(signal.exception is None and written_in(signal) in files for signal in signals)
     if count <= len(tellers) or printed_there:
         return _Whose()  # a second thread of theirs, a copy without a tag, or what was printed before the exception
-    ended = _by_its_end(signals, count, stories, exits, host)
+    ended = _by_its_end(signals, count, stories, exits, host, homeless)
     named = _witnessed(homeless, stories)
     on_host = host is None or same_host(table.host_of_rank.get(named if named is not None else -1, host), host)
     if named is not None and on_host and (not ended.ranks or named in ended.ranks):
@@ -183,10 +183,12 @@ def _whose(
 
 
 def _by_its_end(
-    signals: Sequence[Signal], count: int, stories: Mapping[int, Story], exits: Sequence[Exit], host: str | None
-) -> _Whose:
+    signals: Sequence[Signal], count: int, stories: Mapping[int, Story], exits: Sequence[Exit], host: str | None,
+    homeless: Sequence[Signal],
+) -> _Whose:  # fmt: skip
     """The ranks that launchers say ended badly without a word of their own are those that said this."""
     fit = _silent_enders(signals, exits, stories, host)
+    fit = _first_launchers(signals, count, [item for item in exits if item.rank in fit], homeless) or fit
     stopped = _stopped_quietly(exits, stories, host, fit)
     if 0 < len(fit) < count == len(fit) + len(stopped):
         # The launcher saw one end and stopped the rest before it saw theirs; the print is there once for each.
@@ -197,6 +199,30 @@ def _by_its_end(
     if first is not None:
         return _Whose((first,), "the launcher noticed that rank's end first", 0.75)
     return _Whose()
+
+
+def _first_launchers(
+    signals: Sequence[Signal], count: int, ends: Sequence[Exit], homeless: Sequence[Signal]
+) -> list[int]:
+    """The ranks of the first of several launchers that report below a fault, if each error is accounted for.
+
+    As many ranks as faults above its report, and below it as many errors of waiting as ranks that others report on.
+    """
+    sources = {signal.source for signal in (*signals, *(item.report for item in ends))}
+    by_host: dict[str | None, list[Exit]] = {}
+    for item in sorted(ends, key=lambda item: item.report.offset):
+        by_host.setdefault(item.host, []).append(item)
+    if len(sources) != 1 or len(by_host) < 2 or None in by_host:  # noqa: PLR2004 - one launcher's report is the only one
+        return []
+    first, *others = by_host.values()
+    ranks, rest = {item.rank for item in first}, {item.rank for items in others for item in items}
+    told, over = first[0].report.offset, max(item.report.offset for item in first)
+    next_told = min(items[0].report.offset for items in others)
+    waited = [s.offset for s in homeless if s.role is Role.SYMPTOM and s.exception is not None and s.source in sources]
+    in_order = max(signal.offset for signal in signals) < told and all(over < offset < next_told for offset in waited)
+    if not in_order or len(ranks) != count or len(waited) != len(rest):
+        return []
+    return sorted(rank for rank in ranks if rank is not None)
 
 
 def _victims(homeless: Sequence[Signal], host: str | None, reported: Sequence[Signal]) -> int:

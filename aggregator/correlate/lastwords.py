@@ -11,7 +11,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from aggregator.correlate.evidence import NS, JobEvidence
+from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.hangs import WAITING_KINDS, Suspect
 from aggregator.correlate.identity import Identity, stream_rank
 from aggregator.correlate.stories import Story
@@ -22,7 +22,10 @@ _LEAST = 3
 """Ranks that make a majority."""
 _STILL_NS, _STILL_TIMES = 600 * NS, 20
 """For so long, and so many times as long as the slowest of the others took for it, nobody is just slow."""
+_ZONE_NS, _ROUND_NS = 1800 * NS, 120 * NS
+"""Clocks of two time zones are a multiple of this apart, and their lines a little more."""
 _STRENGTH = 0.8
+_NUMBER = re.compile(r"(\d{1,18})")
 _BLOCKED = "kernel.hung_task"
 _FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM, Role.TEARDOWN})
 
@@ -35,20 +38,27 @@ class _Others:
     heard_ns: int | None
     """When the last of them was last heard."""
 
-    def left(self, ns: int | None) -> bool:
-        """Whether they went on telling so long after a moment that who was last heard then is not just slow."""
+    def left(self, ns: int | None, until: int | None) -> bool:
+        """Whether so much time went by after a moment that who was last heard then is not just slow.
+
+        They told of it themselves, or nobody told of anything more until the job was ended from outside.
+        """
         if ns is None or self.heard_ns is None:
             return False
-        return self.heard_ns - ns > max(_STILL_NS, _STILL_TIMES * self.slowest_ns)
+        enough = max(_STILL_NS, _STILL_TIMES * self.slowest_ns)
+        silent = until - self.heard_ns if until is not None else 0
+        zones = silent % _ZONE_NS < max(_ROUND_NS, self.slowest_ns)
+        return self.heard_ns - ns > enough or (silent > enough and not zones)
 
 
 def left_behind(
-    evidence: JobEvidence, signals: Sequence[Signal], stories: Mapping[int, Story], table: Identity
-) -> list[Suspect]:
+    evidence: JobEvidence, signals: Sequence[Signal], stories: Mapping[int, Story], table: Identity,
+    until: int | None = None,
+) -> list[Suspect]:  # fmt: skip
     """The few ranks whose last words all others have told too and gone on from.
 
     Only where the job stood still: others waited in vain, went on telling for long, or a kernel tells of a process
-    that it keeps waiting.
+    that it keeps waiting; or it was silent for long when it was ended from outside, at `until`.
     """
     words = _words(evidence, signals, table)
     if len(words) < _LEAST:
@@ -59,12 +69,14 @@ def left_behind(
         and (others := _gone_on(rank, told[-1], words)) is not None
     }  # fmt: skip
     behind = tuple(after)
-    last = {_key(words[rank][-1].text, rank) for rank in behind}
-    if not behind or len(last) != 1 or len(behind) * _LEAST > len(words):
+    if not behind or len(behind) * _LEAST > len(words):
+        return []
+    last = words[behind[0]][-1].text
+    if not all(_same(last, behind[0], words[rank][-1].text, rank) for rank in behind):
         return []
     waited = any(s.kind in WAITING_KINDS for rank in words for s in stories[rank].symptoms)
-    blocked = [signal for signal in signals if signal.signature == _BLOCKED]
-    still = bool(blocked) or all(others.left(words[rank][-1].ns) for rank, others in after.items())
+    blocked = [s for s in signals if s.signature == _BLOCKED and _since(s, words[behind[0]][-1].ns, behind[0], table)]
+    still = bool(blocked) or all(others.left(words[rank][-1].ns, until) for rank, others in after.items())
     if not waited and not still:
         return []
     who = f"rank {behind[0]}" if len(behind) == 1 else "ranks " + ", ".join(map(str, behind))
@@ -72,6 +84,15 @@ def left_behind(
     reason = f"the last words of {who} are of what the other {count} ranks told too and went on from"
     support = tuple(blocked[:1])
     return [Suspect(behind, "collective_timeout", reason, _STRENGTH, witnesses=count, still=still, support=support)]
+
+
+def _since(blocked: Signal, ns: int | None, rank: int, table: Identity) -> bool:
+    """Whether a process has been kept waiting on a rank's host, as far as it is known, since the rank's last words."""
+    host, seconds = table.host_of_rank.get(rank), number(blocked.fields.get("seconds")) or 0
+    if ns is None or blocked.ns is None or blocked.stamp is None or blocked.stamp.boot:
+        return False
+    here = host is None or blocked.host is None or table.runs_on(host, blocked.host)
+    return here and blocked.ns - seconds * NS >= ns - _ROUND_NS
 
 
 def _words(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> dict[int, tuple[Told, ...]]:
@@ -94,10 +115,9 @@ def _words(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) ->
 
 def _gone_on(rank: int, last: Told, words: Mapping[int, tuple[Told, ...]]) -> _Others | None:
     """What the others did after they had told the same; None where one has not, or most stand at the same place."""
-    wanted = _key(last.text, rank)
     gone, slowest, heard = 0, 0, list[int]()
     for other, told in words.items():
-        place = next((n for n in reversed(range(len(told))) if _key(told[n].text, other) == wanted), None)
+        place = next((n for n in reversed(range(len(told))) if _same(last.text, rank, told[n].text, other)), None)
         if place is None:
             return None
         if place == len(told) - 1:
@@ -111,6 +131,10 @@ def _gone_on(rank: int, last: Told, words: Mapping[int, tuple[Told, ...]]) -> _O
     return _Others(slowest, max(heard, default=None)) if gone * 2 > len(words) else None
 
 
-def _key(text: str, rank: int) -> str:
-    """A line with the rank's own number left out, so that the same words of two ranks are equal."""
-    return re.sub(rf"(?<![\d.]){rank}(?![\d.])", "#", text).strip()
+def _same(one: str, rank: int, two: str, other: int) -> bool:
+    """Whether two ranks told the same, each with its own number where the other has its own, zeros before it or not."""
+    parts, others = _NUMBER.split(one.strip()), _NUMBER.split(two.strip())
+    return len(parts) == len(others) and all(
+        part == peer or (place % 2 and int(part) == rank and int(peer) == other)
+        for place, (part, peer) in enumerate(zip(parts, others, strict=True))
+    )

@@ -12,9 +12,9 @@ from aggregator.correlate.identity import Identity, same_host
 from aggregator.correlate.leads import Lead, Tier, bounds, most_specific
 from aggregator.correlate.stories import FAULTS, Story
 from aggregator.verdict import Status
-from parsers.records import Role, Signal
+from parsers.records import Role, Signal, StampQuality
 
-_LINK = "kernel.link_down"
+_LINKS = frozenset({"kernel.nic.down", "kernel.link.down"})
 _BEFORE_NS = 7200 * NS
 """A link that went down longer before the first trouble than any time-out lasts has nothing to do with it."""
 _WITNESSES = 2
@@ -25,7 +25,8 @@ def only_waiting(
     lost: list[tuple[Lead, str]],
 ) -> Decision | None:  # fmt: skip
     """What is left to be said of a job in which nobody tells of a fault of its own; None where nobody tells of any."""
-    trouble = [s for story in stories.values() for s in story.symptoms] + [s for s in homeless if s.role in FAULTS]
+    trouble = [s for story in stories.values() for s in story.symptoms]
+    trouble += [s for s in homeless if s.role in FAULTS and s.signature not in _LINKS]
     if not trouble:
         return None
     # What broke beneath a collective says more than that it timed out.
@@ -36,6 +37,8 @@ def only_waiting(
     named = _lost_by_all(stories, table)
     if beneath is not None and beneath.host is not None:
         lead.signal, lead.kind, lead.hosts = beneath, beneath.kind or lead.kind, (beneath.host,)
+        if beneath.signature in _LINKS and not any(s.kind == "ib_error" for s in trouble):
+            lead.kind = "network_error"  # the adapters of InfiniBand are used for Ethernet too
         lead.lo, lead.hi = bounds(beneath)
         reasons.append(f"{beneath.host} alone tells of what may be a cause")
     elif named is not None:
@@ -50,11 +53,14 @@ def only_waiting(
 
 def _of_one_host(signals: Sequence[Signal], trouble: Sequence[Signal]) -> Signal | None:
     """What may be a cause and is told of one host alone, while others are in trouble too: its names, its link."""
-    begun = [s.ns for s in trouble if s.ns is not None]
+    stamped = [s for s in trouble if s.ns is not None]
+    begun = [s.ns for s in stamped if s.ns is not None]
+    open_end = any(s.quality is not StampQuality.OWN for s in stamped)  # such a time is that of the line above
     causes = [s for s in trouble if s.role is Role.EITHER and s.rank is None and s.kind not in {None, "abort"}]
     causes += [
         s for s in signals
-        if s.signature == _LINK and s.ns is not None and begun and min(begun) - _BEFORE_NS <= s.ns <= max(begun)
+        if s.signature in _LINKS and s.ns is not None and begun
+        and min(begun) - _BEFORE_NS <= s.ns <= max(begun) + (_BEFORE_NS if open_end else 0)
     ]  # fmt: skip
     hosts = {s.host for s in causes}
     if len(hosts) != 1 or None in hosts or {s.host for s in trouble} <= hosts:

@@ -106,8 +106,8 @@ _TEXT = (
     (
         "data_loading",
         later(
-            r"\b(?:data ?sets?|data ?loader|batch(?:es)? from|tokeni[sz]\w+|decod\w+|prefetch\w*|download\w*|record)\b"
-            r"|shard|reader\b|read_record|\bread(?:ing)? |\bnext batch\b",
+            r"\b(?:data ?sets?|data ?loader|batch(?:es)? from|tokeni[sz]\w+|decod\w+|(?:pre)?fetch\w*|download\w*"
+            r"|record)\b|shard|reader\b|read_record|\bread(?:ing)? |\bnext batch\b",
             re.IGNORECASE,
         ),
     ),

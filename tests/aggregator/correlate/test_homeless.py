@@ -138,3 +138,21 @@ def test_errors_above_the_box_that_lists_so_many_ranks_are_theirs_whatever_stand
 
 def test_a_box_below_the_errors_of_others_may_be_of_their_ends(judge):
     assert brief(judge(joined_in_vain("box"))) == ("failed", "undetermined", (), "import_error")
+
+
+def two_nodes(*waited):
+    """Two errors of their own, then an agent's report on two ranks; errors of waiting; another agent's report."""
+    own = traceback("ModuleNotFoundError: No module named 'bitsandbytes'")
+    ends = box(8, (2, 0, 1, 911), (3, 1, 1, 912), host="node-b")
+    later = box(640, (0, 0, 1, 511), (1, 1, 1, 512), host="node-a")
+    vain = "torch.distributed.DistStoreError: wait timeout after 600000ms, keys: /default_pg/0//cuda//0"
+    return {"slurm-7.out": lines(own, own, ends, *(traceback(vain) for _ in range(*waited)), later)}
+
+
+def test_of_two_reports_the_first_is_of_the_errors_above_it_where_those_below_are_of_the_second(judge):
+    assert brief(judge(two_nodes(2))) == identified((2, 3), "import_error")
+
+
+@pytest.mark.parametrize("waited", [0, 1])
+def test_of_two_reports_none_is_of_an_error_where_not_every_end_is_accounted_for(judge, waited):
+    assert brief(judge(two_nodes(waited)))[1:3] == ("undetermined", ())

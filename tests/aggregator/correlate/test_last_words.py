@@ -39,6 +39,12 @@ def test_a_kernel_that_keeps_a_process_waiting_proves_the_standstill(judge):
     assert verdict.first_failure.hosts == ("gp3",)
 
 
+@pytest.mark.parametrize("seconds", [-90000, -200])
+def test_a_process_that_a_kernel_kept_waiting_before_tells_nothing_of_it(judge, seconds):
+    old = kernel(seconds, "INFO: task python3:4402 blocked for more than 120 seconds.")
+    assert named(judge({**job({2}, beats=0), "dmesg-gp3.txt": lines(old)})) != ("identified", (2,))
+
+
 @pytest.mark.parametrize(
     "files",
     [
@@ -63,3 +69,22 @@ def test_a_rank_that_ended_is_not_one_that_stands(judge):
     files = job({2})
     files["out/rank_2.log"] += f"{at(11)} [rank 2] INFO tinylm: Training finished\n"
     assert named(judge(files)) != ("identified", (2,))
+
+
+STOPPED = "slurmstepd: error: *** JOB 88 ON node-a CANCELLED AT 2026-12-01T{} DUE TO TIME LIMIT ***"
+
+
+def test_a_job_that_nobody_told_of_until_its_time_limit_stood_still(judge):
+    files = {**job({2}, beats=0), "slurm-88.out": lines(STOPPED.format("13:47:12"))}
+    assert brief(judge(files))[1:3] == ("identified", (2,))
+
+
+@pytest.mark.parametrize("when", ["10:00:40", "18:00:40"], ids=["at once", "by a clock of another zone"])
+def test_a_job_that_may_have_been_at_work_until_its_time_limit_did_not_stand(judge, when):
+    files = {**job({2}, beats=0), "slurm-88.out": lines(STOPPED.format(when))}
+    assert brief(judge(files))[3] == "time_limit"
+
+
+def test_a_number_that_happens_to_be_the_ranks_is_the_same_number_to_all(judge):
+    files = {name: text.replace("export-40", "s3://export/v1") for name, text in job({2}).items()}
+    assert named(judge(files)) == ("identified", (2,))

@@ -92,6 +92,11 @@ def test_a_link_that_is_down_is_no_failure_of_a_job_that_goes_on(judge):
     assert judge({**files, **down}).first_failure is None
 
 
+def test_an_adapter_of_infiniband_is_one_of_the_network_where_nobody_tells_of_infiniband(judge):
+    dmesg = "[Tue Dec  1 10:00:04 2026] mlx5_core 0000:17:00.0 enp23s0f0np0: Link down\n"
+    assert told(judge({**cut(), "eth-b/dmesg.txt": dmesg})) == ("undetermined", "network_error", ("eth-b",))
+
+
 def test_keys_that_a_terminal_shows_hide_no_stamp(judge):
     signal = glog(40, "Received Signals.SIGINT death signal, shutting down workers")
     verdict = judge(
