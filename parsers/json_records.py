@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Iterable
 from typing import Final
 
 from parsers.stacks import TRACEBACK_HEAD
@@ -47,6 +48,22 @@ _LAUNCHERS: Final = frozenset(
 )
 """Whose lines in a journal are those of the processes they started: the pid beside them is no rank's."""
 _POD: Final = {"pod": "pod_name", "container": "container_name", "host": "host"}
+
+
+_NAMES: Final = tuple(_KEYS)
+_NAME_OF: Final = {key: name for name, keys in _KEYS.items() for key in keys}
+_NESTED: Final = frozenset(key.partition(".")[0] for key in _NAME_OF if "." in key)
+"""What holds fields below it: `{"labels": {"rank": 3}}`."""
+_TELLS_OF_ERRORS: Final = frozenset(
+    part for key in (*_TRACE, *_RAISED, *_REASON) for part in (key, key.partition(".")[0])
+)
+"""Few records have one of these; to look for each of them takes longer than to read the record."""
+
+
+def _named_in(raw: dict[str, object]) -> Iterable[str]:
+    """The fields that a flat record has, in the order of all."""
+    names = {_NAME_OF[key] for key in raw if key in _NAME_OF}
+    return [name for name in _NAMES if name in names]
 
 
 def _plain(value: object) -> str | None:
@@ -104,8 +121,8 @@ def _unwrap(raw: dict[str, object]) -> dict[str, str] | None:
     if body is None and not trace:
         return None
     fields: dict[str, str] = {}
-    for name, keys in _KEYS.items():
-        value = next((text for key in keys if (text := _plain(_at(raw, key))) is not None), None)
+    for name in _NAMES if _NESTED.intersection(raw) else _named_in(raw):
+        value = next((text for key in _KEYS[name] if (text := _plain(_at(raw, key))) is not None), None)
         if value is not None:
             fields[name] = value
     if not fields.keys() & {"ts", "level", "rank", "stream"}:
@@ -136,6 +153,8 @@ def _trace(raw: dict[str, object]) -> str:
     Formatters keep it as text, as a list of its exceptions with their frames (structlog's `dict_tracebacks`), or tell
     only what was raised.
     """
+    if _TELLS_OF_ERRORS.isdisjoint(raw):
+        return ""
     raised = next((text for key in _RAISED if isinstance(text := _at(raw, key), str) and text), None)
     reason = next((text for key in _REASON if isinstance(text := _at(raw, key), str) and text), "")
     for key in _TRACE:
