@@ -17,6 +17,9 @@ from parsers.stacks import TRACEBACK_HEAD
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+TAGGED: Final = later(r"(?:(?P<host>[a-z][a-z_-]{0,40}\d[\w.-]{0,60}) )?(?:[rR]ank[ =:]{0,2}|r)(?P<rank>\d{1,5}) ")
+"""A rank in front of a text that could be a sentence about it: `rank 3 ready`, `pw2 r3 step 5`."""
+_MAY_BE_TAGGED: Final = later(r"(?:[rR]ank[ =:]{0,2}|\br)\d{1,5} ")
 _NUMBERED: Final = later(r"\[(\d{1,5})\] ")
 _SELF: Final = later(r"(?i)(?<![a-z_])(?:global[ _])?(?:rank|procid)[ :=_]{0,3}(\d{1,6})\b")
 _TAGGED: Final = later(r"(?:\d[\d:., TZ-]{7,34} )?\[(?i:rank)[ :=_]?(\d{1,6})\]")
@@ -24,6 +27,12 @@ _FEW: Final = 2
 """Processes at least, and lines of each on average."""
 _SURE: Final = 4
 """Lines that name themselves as their label does, for each that does not."""
+
+
+def may_be_tagged(lines: Iterable[str]) -> bool:
+    """Whether half of the lines hold what `TAGGED` may find, wherever: asked before any line is taken apart."""
+    told = [_MAY_BE_TAGGED.search(line) is not None for line in islice((line for line in lines if line.strip()), 400)]
+    return sum(told) * 2 > len(told)
 
 
 def looks_numbered(lines: Iterable[str]) -> bool:

@@ -6,8 +6,8 @@ each position, until none matches. JSON records are the one form that needs code
 Keys of a prefix's `tags` with a meaning of their own; all others are constants copied to the line:
 
 - `rank_how`: a value of `Known` for the ranks that this prefix gives (default: line prefix);
-- `only`: matches at the very start of a line only (a bare number is a task label nowhere else), and in files whose
-  lines are mostly labelled so: `start` by `srun --label`, `numbered` by Hydra and its like.
+- `only`: matches in files alone whose lines mostly begin so: `start` with a label of `srun --label`, `numbered` with
+  one of Hydra and its like, both at the very start of a line; `tagged` with a rank that could be part of a sentence.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from parsers.json_records import parse_record
 from parsers.later import later
-from parsers.numberlabels import looks_numbered
+from parsers.numberlabels import TAGGED, looks_numbered, may_be_tagged
 from parsers.prefixrules import PrefixRules, Rule, Slot, fork_at, link, refused
 from parsers.records import Known, Stamp
 from parsers.timestamps import StampContext, read_stamp
@@ -118,6 +118,19 @@ def hosts_in_front(lines: Iterable[str]) -> frozenset[str]:
     return frozenset(often) if sum(often.values()) * 2 > seen else frozenset()
 
 
+def looks_tagged(origins: Iterable[Origin]) -> bool:
+    """Whether most lines, their other prefixes apart, begin with a rank, and each of several ranks with its own."""
+    seen = 0
+    ranks: Counter[str] = Counter()
+    for origin in islice((origin for origin in origins if origin.body.strip()), 400):
+        seen += 1
+        if origin.rank is None and (found := TAGGED.match(origin.body)):
+            if found["host"] and _NO_HOST.match(found["host"]):
+                return False
+            ranks[found["rank"]] += 1
+    return len(ranks) > 1 and ranks.total() > len(ranks) and ranks.total() * 2 > seen
+
+
 def _blank_at(line: str, position: int) -> bool:
     """Whether just one blank stands behind a prefix: launchers put it there, it is no indentation of the text."""
     return position > 0 and line[position] == " " and line[position + 1 : position + 2].strip() != ""
@@ -137,6 +150,7 @@ class PrefixStripper:
         *,
         labelled: bool = True,
         numbered: bool = False,
+        tagged: bool = False,
         hosts: Iterable[str] = (),
     ) -> None:
         """Strip with `rules`.
@@ -146,12 +160,14 @@ class PrefixStripper:
             context: completes stamps.
             labelled: False where no `srun --label` wrote the file, so that a leading number is text.
             numbered: True where `[3] ` at the front of a line is a launcher's label.
+            tagged: True where `rank=3 ` or `r3 ` in front of a text is the writer's.
             hosts: names of the job's nodes or pods; only these are stripped in the forms `name: ` and `[name] `,
                 which have no mark of their own (pdsh, wrappers of `kubectl logs`).
         """
         self._context = context
         self._hosts = frozenset(hosts)
-        chosen = rules.numbered if numbered else rules.labelled if labelled else rules.plain
+        asked = {"start": labelled and not numbered, "numbered": numbered, "tagged": tagged}
+        chosen = rules.fitting(frozenset(form for form, wanted in asked.items() if wanted))
         self._rules = chosen.rules
         self._outer, self._inner = chosen.outer, chosen.inner
         self._chains, self._built = chosen.chains, chosen.built
@@ -159,8 +175,11 @@ class PrefixStripper:
     @classmethod
     def fitting(cls, rules: PrefixRules, context: StampContext, head: list[str]) -> PrefixStripper:
         """The stripper that fits a file whose first lines are these."""
-        labelled, numbered = looks_labelled(head), looks_numbered(head)
-        return cls(rules, context, labelled=labelled, numbered=numbered, hosts=hosts_in_front(head))
+        labelled, numbered, hosts = looks_labelled(head), looks_numbered(head), hosts_in_front(head)
+        stripper = cls(rules, context, labelled=labelled, numbered=numbered, hosts=hosts)
+        if may_be_tagged(head) and looks_tagged(stripper.strip(line) for line in head):
+            stripper = cls(rules, context, labelled=labelled, numbered=numbered, tagged=True, hosts=hosts)
+        return stripper
 
     def completing(self, context: StampContext) -> PrefixStripper:
         """The same stripper, but for what completes stamps."""

@@ -17,6 +17,7 @@ from parsers.records import Known
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
+_AT_START: Final = frozenset({"start", "numbered"})
 _GROUP: Final = re.compile(r"\(\?P<\w+>")
 _GROUP_NAME: Final = re.compile(r"\(\?P<(\w+)>")
 # Words that programs number in brackets as torchrun does its roles; none of them is a process.
@@ -45,6 +46,11 @@ class Rule:
     slots: tuple[Slot, ...]
     constants: tuple[tuple[str, str], ...]
     only: str
+
+    @property
+    def at_start(self) -> bool:
+        """Whether it matches at the very start of a line alone."""
+        return self.only in _AT_START
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -91,9 +97,16 @@ class PrefixRules:
             FormatError: `rank_how` of a prefix is no value of `Known`.
         """
         rules = tuple(_ready(prefix) for fmt in formats for prefix in fmt.prefixes)
-        self.labelled, self.numbered, self.plain = (
-            RuleSet(tuple(rule for rule in rules if rule.only in {"", only})) for only in ("start", "numbered", "")
-        )
+        self._rules = rules
+        self._sets: dict[frozenset[str], RuleSet] = {}
+
+    def fitting(self, forms: frozenset[str]) -> RuleSet:
+        """The rules of a file in which the lines have `forms`: values of `only`."""
+        found = self._sets.get(forms)
+        if found is None:
+            chosen = tuple(rule for rule in self._rules if not rule.only or rule.only in forms)
+            found = self._sets[forms] = RuleSet(chosen)
+        return found
 
 
 def _ready(prefix: Prefix) -> Rule:
@@ -126,7 +139,7 @@ def link(rules: tuple[Rule, ...], every: tuple[Rule, ...]) -> Chain:
         rivals = [
             _matcher(other.prefix.pattern).pattern
             for other in every[: every.index(rule)]
-            if (number == 0 or not other.only)
+            if (number == 0 or not other.at_start)
             and any(_matcher(rule.prefix.pattern).match(sample.line) is not None for sample in other.prefix.samples)
         ]
         parts.append(f"(?!{'|'.join(rivals)})" if rivals else "")
@@ -142,7 +155,7 @@ def fork_at(rules: tuple[Rule, ...], letter: str, *, at_start: bool) -> Fork | N
     chosen = [
         rule
         for rule in rules
-        if (not rule.prefix.starts or letter in rule.prefix.starts) and (at_start or not rule.only)
+        if (not rule.prefix.starts or letter in rule.prefix.starts) and (at_start or not rule.at_start)
     ]
     ends = accumulate(len(rule.slots) + 1 for rule in chosen)
     # Alternatives that begin with the same literal stand together: `re` then tests it once for all of them.

@@ -201,7 +201,7 @@ def _gpu(lead: Lead) -> str | None:
 
 def _phase(lead: Lead, story: Story | None, signals: Sequence[Signal]) -> str:
     faults = [s for s in (lead.signal, *lead.support) if s is not None]
-    faults += [s for s in signals if s not in faults and s.exception is not None and _belongs(s, lead.signal)]
+    faults += [s for s in signals if s.exception is not None and _belongs(s, lead.signal) and s not in faults]
     collective = lead.kind in {"collective_mismatch", "collective_timeout"}
     trained = bool(story is not None and story.progress)
     for signal in faults:

@@ -2,7 +2,10 @@
 
 import pytest
 
+from parsers.lexicon import default_lexicon
 from parsers.numberlabels import looks_numbered
+from parsers.prefixes import PrefixStripper
+from parsers.timestamps import StampContext
 
 TRACE = ("Traceback (most recent call last):", '  File "/w/t.py", line 9, in f', "KeyError: 1")
 
@@ -43,3 +46,31 @@ def test_what_only_a_launcher_writes_or_the_processes_confirm_is_a_label(lines):
 )
 def test_counters_are_none(lines):
     assert not looks_numbered(lines)
+
+
+def fitting(lines):
+    return PrefixStripper.fitting(default_lexicon().prefixes, StampContext(None), lines)
+
+
+@pytest.mark.parametrize("tag", ["rank={} ", "rank {} ", "Rank: {} ", "r{} ", "pw2 r{} ", "rank{} "])
+@pytest.mark.parametrize("stamp", ["", "2031-02-03 04:05:06,789 ", "2031-02-03 04:05:06,789 INFO "])
+def test_a_rank_in_front_of_most_lines_is_the_writers(tag, stamp):
+    lines = [f"{stamp}{tag.format(rank)}step {step} loss 1.2" for step in range(3) for rank in (2, 3)]
+    told = [fitting(lines).strip(line) for line in lines]
+    assert [origin.rank for origin in told] == [2, 3] * 3
+    assert {origin.body[:4] for origin in told} == {"step"}
+    assert {origin.host for origin in told} == ({"pw2"} if "pw2" in tag else {None})
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        ["rank 3 did not answer", *["step 5 loss 1.2"] * 3],
+        ["rank 3 did not answer", "rank 4 did not answer"],
+        ["rank 3 did not answer"] * 5,
+        [f"epoch{epoch} rank {rank} loss 1.2" for epoch in range(3) for rank in range(2)],
+    ],
+    ids=["few", "once each", "one rank", "no host"],
+)
+def test_a_sentence_about_a_rank_is_nobodys_tag(lines):
+    assert {fitting(lines).strip(line).rank for line in lines} == {None}

@@ -249,7 +249,8 @@ def test_every_prefix_leaves_of_its_sample_what_the_sample_says():
             for sample in prefix.samples:
                 if sample.rest is not None:
                     assert sample.line[: -len(sample.rest)] + sample.rest == sample.line
-                    stripper = PrefixStripper(RULES, CONTEXT, numbered=prefix.tags.get("only") == "numbered")
+                    only = prefix.tags.get("only")
+                    stripper = PrefixStripper(RULES, CONTEXT, numbered=only == "numbered", tagged=only == "tagged")
                     assert len(stripper.strip(sample.line).body) <= len(sample.rest), sample.line
 
 
