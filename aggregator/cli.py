@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import traceback
@@ -20,7 +21,7 @@ from aggregator.catalogue.command import (
     explain,
 )
 from aggregator.diagnostics import start_logging
-from aggregator.errors import EXIT_CODES, DenpexError
+from aggregator.errors import EXIT_CODES, DenpexError, UsageError
 from aggregator.formats import formats_app
 from aggregator.history import NoHistory
 from aggregator.history.command import history
@@ -37,6 +38,8 @@ from aggregator.reports.destination import (
     unwritable,
     use_color,
 )
+from aggregator.sharing import Anonymise
+from aggregator.sharing.command import bundle
 from aggregator.slurm.command import is_epilog, slurm_epilog, without_failing
 from aggregator.streams import complain, give_up
 
@@ -182,6 +185,7 @@ def export(
     ] = EventFormat.PARQUET,
     force: Annotated[bool, typer.Option("--force", help="Replace the file if it exists.")] = False,
     redact: Annotated[bool, typer.Option("--redact/--no-redact", help="Mask secrets in the lines.")] = True,
+    anonymise: Anonymise = False,
     state_dir: Annotated[
         Path | None, typer.Option("--state-dir", metavar="DIR", help="Take what `watch --state-dir DIR` has stored.")
     ] = None,
@@ -206,13 +210,22 @@ def export(
         refuse_overwrite(output, force=force)
     from aggregator.export import export_events  # noqa: PLC0415 - brings Polars and PyArrow
 
-    summary = export_events(paths, output, force=force, redact=redact, state_dir=state_dir, form=form)
+    with contextlib.ExitStack() as stack:
+        if anonymise:
+            if state_dir is not None:
+                raise UsageError("--anonymise takes files, not what a watch has stored", help="leave --state-dir out")
+            from aggregator.pipeline import investigate  # noqa: PLC0415 - as above
+            from aggregator.sharing.bundle import anonymised  # noqa: PLC0415 - as above
+
+            paths = [str(stack.enter_context(anonymised(investigate(paths), redact=redact)))]
+        summary = export_events(paths, output, force=force, redact=redact, state_dir=state_dir, form=form)
     if not quiet:
         lines = [f"{summary.rows:,} rows of {summary.files:,} files written to {output}"]
         lines += [f"not read: {item.path}: {item.reason}" for item in summary.skipped]
         complain("".join(f"{safe.show(safe.mask(line))}\n" for line in lines))
 
 
+app.command(epilog=EXIT_CODES)(bundle)
 app.command(epilog=EXIT_CODES)(diagnose)
 app.command(epilog=EXIT_CODES)(explain)
 app.command(epilog=EXIT_CODES)(history)

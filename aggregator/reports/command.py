@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import difflib
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -18,6 +20,7 @@ from aggregator.errors import EXIT_CODES
 from aggregator.history import NoHistory
 from aggregator.reports import ReportOptions, format_of, reporter, reporter_names
 from aggregator.reports.destination import refuse_overwrite, replacing, standard_output, text_width, use_color
+from aggregator.sharing import Anonymise
 from aggregator.slurm.command import with_logs_of_jobs
 from aggregator.streams import complain
 
@@ -88,6 +91,7 @@ def postmortem(
     ] = ColorChoice.AUTO,
     exit_code: _ExitCode = False,
     redact: _Redact = True,
+    anonymise: Anonymise = False,
     catalogue: CatalogueFolders = None,
     source: SourceFolders = None,
     no_history: NoHistory = False,
@@ -106,7 +110,8 @@ def postmortem(
     if output is not None:
         refuse_overwrite(output, force=force)
     case = _investigate(paths, catalogue, source, engine, keep=not no_history)
-    _write(case, "json" if is_json else report_format, output, color, force=force, redact=redact)
+    with _shareable(case, catalogue, source, anonymise=anonymise, redact=redact) as shown:
+        _write(shown, "json" if is_json else report_format, output, color, force=force, redact=redact)
     if exit_code:
         raise typer.Exit(outcome_code(case.verdict))
 
@@ -123,6 +128,7 @@ def report(
     quiet: _Quiet = False,
     exit_code: _ExitCode = False,
     redact: _Redact = True,
+    anonymise: Anonymise = False,
     catalogue: CatalogueFolders = None,
     source: SourceFolders = None,
     no_history: NoHistory = False,
@@ -141,7 +147,8 @@ def report(
     refuse_overwrite(output, force=force)
     name = report_format or format_of(output.name) or _FOR_FILES
     case = _investigate(paths, catalogue, source, engine, keep=not no_history)
-    _write(case, name, output, ColorChoice.NEVER, force=force, redact=redact)
+    with _shareable(case, catalogue, source, anonymise=anonymise, redact=redact) as shown:
+        _write(shown, name, output, ColorChoice.NEVER, force=force, redact=redact)
     if not quiet and str(output) != "-":
         complain(f"{name} report written to {safe.show(str(output))}\n")
     if exit_code:
@@ -159,6 +166,20 @@ def _investigate(
     if keep:
         remember(files, case.verdict)
     return case
+
+
+@contextmanager
+def _shareable(
+    case: Case, catalogue: CatalogueFolders, source: SourceFolders, *, anonymise: bool, redact: bool
+) -> Iterator[Case]:
+    """The case as it is to be shown, while its files are there."""
+    if not anonymise:
+        yield case
+        return
+    from aggregator.sharing.bundle import without_names  # noqa: PLC0415 - rarely asked for
+
+    with without_names(case, naming_from(catalogue, source), redact=redact) as shown:
+        yield shown
 
 
 def _write(case: Case, name: str, output: Path | None, color: ColorChoice, *, force: bool, redact: bool) -> None:
