@@ -40,8 +40,9 @@ class HtmlReporter:
     def render(self, case: Case, out: TextIO) -> None:
         """Write the page, in ASCII: characters beyond it are character references, whatever `out` can carry."""
         page = page_of(case, redact=self._options.redact)
-        data = json.dumps(chart_data(case, page.clean), separators=(",", ":"), allow_nan=False)
-        text = frame().render(page=page, data=Markup(data.translate(_ESCAPES)))  # noqa: S704 - escaped for its place
+        chart = chart_data(case, page.clean)
+        data = Markup(json.dumps(chart, separators=(",", ":"), allow_nan=False).translate(_ESCAPES))  # noqa: S704 - escaped for its place
+        text = frame().render(page=page, data=data, is_drawn=chart["span"] > 0)
         out.write(text.encode("ascii", "xmlcharrefreplace").decode() + "\n")
 
 

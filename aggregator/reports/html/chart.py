@@ -8,7 +8,7 @@ from typing import Any
 
 from aggregator.case import Case
 from aggregator.timeline import Bar, Doing, Lane, Mark, MarkKind, Timeline
-from aggregator.verdict import Status
+from aggregator.verdict import Failure, Status
 
 _NS_PER_MS = 1_000_000
 _BARS = 100_000
@@ -19,6 +19,8 @@ _MARKS_A_LANE = 6
 _MARKS = 40_000
 _STEPS = 400
 _LEAD_MS = 5_000
+_EDGE = 0.015
+"""Share of the job's time that is left free at both ends, so that no mark is cut in half."""
 _TEXT = 160
 
 _DOING = {doing: number for number, doing in enumerate(Doing)}
@@ -34,9 +36,10 @@ def chart_data(case: Case, clean: Clean) -> dict[str, Any]:
 
     Names of hosts and texts of lines go through `clean`, which takes a text and the characters that it may have.
     """
-    timeline = case.timeline
-    t0 = (timeline.started or 0) // _NS_PER_MS
-    failure = case.verdict.first_failure
+    timeline, failure = case.timeline, case.verdict.first_failure
+    blamed = failure.ranks if failure is not None and failure.status is not Status.UNDETERMINED else ()
+    failed = failure.time if failure is not None and timeline.started is not None else None
+    t0 = min(t for t in (timeline.started or 0, failed) if t is not None) // _NS_PER_MS
 
     def ms(ns: int) -> float:
         value = (ns - t0 * _NS_PER_MS) / _NS_PER_MS
@@ -44,23 +47,24 @@ def chart_data(case: Case, clean: Clean) -> dict[str, Any]:
 
     hosts: dict[str, int] = {}
     texts: dict[str, int] = {}
-    lanes = timeline.lanes
+    lanes = _with_blamed(timeline.lanes, failure, blamed)
     finest, room = _limits(timeline)
     bars = [(number, bar) for number, lane in enumerate(lanes) for bar in _thinned(lane, finest, room)]
     most = min(_MARKS_A_LANE, max(_MARKS // len(lanes), 1)) if lanes else 0
-    marks = [(number, mark) for number, lane in enumerate(lanes) for mark in _kept(lane, most)]
-    blamed = failure.ranks if failure is not None and failure.status is not Status.UNDETERMINED else ()
-    shown = [mark.time for _, mark in marks if mark.what is MarkKind.FIRST]
-    if failure is not None and failure.time is not None and not shown and timeline.started is not None:
+    marks = [(number, _placed(mark, failure)) for number, lane in enumerate(lanes) for mark in _kept(lane, most)]
+    shown = [mark.time for _, mark in marks if _shows(mark, failure)]
+    if failure is not None and failed is not None and not shown:
         # No line of its own shows the failure of a rank that others waited for.
-        mark = Mark(failure.time, MarkKind.FIRST, failure.kind, failure.message, "", 0, exact=False)
+        mark = Mark(failed, MarkKind.FIRST, failure.kind, failure.message, "", 0, exact=False)
         marks += [(number, mark) for number, lane in enumerate(lanes) if lane.rank in blamed]
-        shown = [failure.time]
-    when = ms(min(shown)) if shown else None
+    first = failed if failed is not None else min(shown, default=None)
+    when = None if first is None else ms(first)
     span = max([ms(timeline.ended) if timeline.ended is not None else 0, *(ms(mark.time) for _, mark in marks)])
+    edge = round(span * _EDGE, 3)
     return {
         "t0": t0,
         "span": span,
+        "range": [-edge, span + edge],
         "hosts": hosts,
         "texts": texts,
         "doing": list(Doing),
@@ -86,9 +90,45 @@ def chart_data(case: Case, clean: Clean) -> dict[str, Any]:
             "text": [texts.setdefault(clean(mark.text, _TEXT), len(texts)) for _, mark in marks],
         },
         "steps": [[ms(time), step] for time, step in _steps(lanes)],
-        "first": {"ranks": list(blamed), "time": when},
-        "decisive": _decisive(when, [ms(mark.time) for _, mark in marks], span),
+        "first": {
+            "ranks": list(blamed),
+            "time": when,
+            "eps": _eps_ms(failure),
+            "settled": failure is None or failure.status is Status.IDENTIFIED,
+        },
+        "decisive": _decisive(when, [ms(mark.time) for _, mark in marks], [ms(bar.end) for _, bar in bars], span),
     } | {"hosts": list(hosts), "texts": list(texts)}
+
+
+def _with_blamed(lanes: Sequence[Lane], failure: Failure | None, blamed: Iterable[int]) -> Sequence[Lane]:
+    """The lanes, with an empty one for a rank that failed without a log: the picture must not leave it out."""
+    silent = set(blamed) - {lane.rank for lane in lanes}
+    if failure is None or not silent:
+        return lanes
+    host = failure.hosts[0] if len(failure.hosts) == 1 else None
+    return sorted([*lanes, *(Lane(rank, host, None) for rank in silent)], key=lambda lane: lane.rank)
+
+
+def _shows(mark: Mark, failure: Failure | None) -> bool:
+    """Whether a mark is the first failure of the verdict; earlier attempts have first failures of their own."""
+    if mark.what is not MarkKind.FIRST or failure is None:
+        return False
+    return any((item.file, item.line) == (mark.file, mark.line) for item in failure.evidence)
+
+
+def _placed(mark: Mark, failure: Failure | None) -> Mark:
+    """The mark of the first failure at the verdict's time, where its line has no stamp: the stamp above it may be of
+    hours before, and the verdict knows better from others.
+    """
+    if mark.exact or failure is None or failure.time is None or not _shows(mark, failure):
+        return mark
+    return replace(mark, time=failure.time)
+
+
+def _eps_ms(failure: Failure | None) -> float | None:
+    if failure is None or failure.time is None or failure.time_uncertainty_s is None:
+        return None
+    return round(failure.time_uncertainty_s * 1000, 1)
 
 
 def _limits(timeline: Timeline) -> tuple[int, int]:
@@ -130,10 +170,17 @@ def _steps(lanes: Iterable[Lane]) -> list[tuple[int, int]]:
     return ordered[::every]
 
 
-def _decisive(first: float | None, marks: Iterable[float], span: float) -> list[float]:
-    """From a little before the first failure to a little after the last that came of it; else everything."""
+def _decisive(first: float | None, marks: Iterable[float], ends: Sequence[float], span: float) -> list[float]:
+    """From a little before the first failure to a little after the last that came of it; else everything.
+
+    Where all had fallen silent before it, from the last that was heard of them: an empty picture says nothing. May
+    reach into the free ends of the job's time.
+    """
     if first is None:
-        return [0, span]
+        return [-span * _EDGE, span * (1 + _EDGE)]
     last = max((time for time in marks if time >= first), default=first)
     room = max((last - first) * 0.15, min(_LEAD_MS, span * 0.02), 1)
-    return [round(max(first - 2 * room, 0), 3), round(min(last + room, span), 3)]
+    heard = max((end for end in ends if end <= first), default=first)
+    since = min(first, heard) if max(ends, default=first) < first - 2 * room else first
+    room = max(room, (first - since) * 0.05)
+    return [round(since - 2 * room, 3), round(last + room, 3)]

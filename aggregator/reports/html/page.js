@@ -4,7 +4,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const $ = (id) => document.getElementById(id);
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const MANY_ROWS = 64, MOST_ARROWS = 48, ROW_PX = 18, MOST_PX = 620, LEFT = 150, TOP = 34, BOTTOM = 64;
+  const MANY_ROWS = 64, MOST_ARROWS = 48, ROW_PX = 18, MOST_PX = 620, TOP = 34, BOTTOM = 64;
 
   // ---- table -------------------------------------------------------------------------------------------------
   const body = $("ranks-body");
@@ -48,10 +48,6 @@
       button.disabled = false;
       button.addEventListener("click", () => orderTable(button));
     }
-    body.addEventListener("click", (event) => {
-      const row = event.target.closest("tr");
-      if (row && !String(getSelection())) select(Number(row.dataset.rank));
-    });
     filterTable();
   }
   addEventListener("beforeprint", () => document.querySelectorAll("details").forEach((part) => (part.open = true)));
@@ -59,13 +55,15 @@
   // ---- what is drawn -----------------------------------------------------------------------------------------
   const { lanes, bars, marks, first } = data;
   const place = $("chart");
-  if (!place || !lanes.rank.length || data.span === 0) return;
+  if (!place) return; // the page says why
+  const [EARLIEST, LATEST] = data.range;
   const laneOf = new Map(lanes.rank.map((rank, lane) => [rank, lane]));
   const blamed = new Set(first.ranks.map((rank) => laneOf.get(rank)).filter((lane) => lane !== undefined));
   const ranksOf = new Map(); // host -> lanes
   lanes.host.forEach((host, lane) => ranksOf.set(host, [...(ranksOf.get(host) ?? []), lane]));
   const open = new Set();
   const view = { mode: lanes.rank.length > MANY_ROWS ? "nodes" : "ranks", selected: null, rows: [], place: new Map() };
+  const SIGN = first.settled ? "\u25c6 " : "\u25c7 ";
   const hostName = (host) => (host < 0 ? "unknown host" : data.hosts[host]);
 
   /** Rows from top to bottom: one a rank, or one a node where each of its ranks gets a share of the height. */
@@ -84,7 +82,7 @@
     view.place = new Map();
     list.forEach((row, y) => {
       row.name = row.host === undefined || row.host === null
-        ? `${blamed.has(row.lanes[0]) ? "\u25c6 " : ""}rank ${lanes.rank[row.lanes[0]]}${view.mode === "ranks" ? ` \u00b7 ${hostName(lanes.host[row.lanes[0]])}` : ""}`
+        ? `${blamed.has(row.lanes[0]) ? SIGN : ""}rank ${lanes.rank[row.lanes[0]]}${view.mode === "ranks" ? ` \u00b7 ${hostName(lanes.host[row.lanes[0]])}` : ""}`
         : `${open.has(row.host) ? "\u25be" : "\u25b8"} ${hostName(row.host)}`;
       row.lanes.forEach((lane, n) => {
         const at = { y, from: n / row.lanes.length, share: 1 / row.lanes.length };
@@ -99,9 +97,14 @@
     text: style("--text"), soft: style("--soft"), line: style("--line"), back: style("--card"), pick: style("--pick"),
   });
 
+  const iso = (ms) => new Date(data.t0 + ms).toISOString();
+  const isSameTo = (length) => iso(0).slice(0, length) === iso(data.span).slice(0, length);
+  const SAME_DAY = isSameTo(10), SAME_YEAR = isSameTo(4);
+  /** A moment, with as much of its date as tells moments of this job apart. */
   function clock(ms) {
-    const moment = new Date(data.t0 + ms);
-    return moment.toISOString().slice(11, data.span < 120000 ? 23 : 19) + "Z";
+    const text = iso(ms);
+    const date = SAME_DAY ? "" : `${text.slice(SAME_YEAR ? 5 : 0, 10)} `;
+    return `${date}${text.slice(11, data.span < 120000 || ms % 1000 ? 23 : 19)}Z`;
   }
   function relative(ms) {
     const from = first.time === null ? 0 : first.time;
@@ -140,13 +143,20 @@
     done: (x, y, r) => [[x - r, y - r], [x + r, y - r], [x, y + r]],
   };
 
+  /** How far off a mark may be, in ms, or null where that is not known: the verdict tells it of the first failure. */
+  function unsure(n) {
+    const lane = marks.lane[n];
+    return (data.what[marks.what[n]] === "first failure" && blamed.has(lane) ? first.eps : null) ?? lanes.eps[lane];
+  }
+
   function markItems(colors) {
     const items = [];
     for (let n = 0; n < marks.lane.length; n++) {
       for (const at of view.place.get(marks.lane[n]) ?? [])
         if (at.share === 1 || data.what[marks.what[n]] === "first failure")
-          items.push([at.y, marks.time[n], marks.what[n], at.from + at.share / 2, n, lanes.eps[marks.lane[n]] ?? -1]);
+          items.push([at.y, marks.time[n], marks.what[n], at.from + at.share / 2, n, unsure(n) ?? -1]);
     }
+    items.sort((a, b) => (data.what[a[2]] === "first failure") - (data.what[b[2]] === "first failure")); // on top of the others
     return {
       type: "custom", id: "marks", clip: true, animation: false, z: 5, encode: { x: 1, y: 0 }, data: items,
       renderItem(_, api) {
@@ -177,10 +187,10 @@
     };
   }
 
-  /** From the first failure to the first consequence of each rank that is drawn as a row of its own. */
+  /** From the first failure, if it is settled, to the first consequence of each rank that is drawn as a row of its own. */
   function arrowItems(colors) {
     const from = [...blamed].map((lane) => ownPlace(lane)).find(Boolean); // one of several is enough
-    if (!from || first.time === null) return { type: "custom", id: "arrows", data: [], renderItem: () => null };
+    if (!from || first.time === null || !first.settled) return { type: "custom", id: "arrows", data: [], renderItem: () => null };
     const seen = new Set(blamed);
     const items = [];
     for (let n = 0; n < marks.lane.length && items.length < MOST_ARROWS; n++) {
@@ -197,11 +207,10 @@
         const [x1, y1] = api.coord([api.value(0), api.value(1)]);
         const [x2, y2] = api.coord([api.value(2), api.value(3)]);
         const bend = x1 + (x2 - x1) * 0.15;
-        const head = Math.sign(y2 - y1) || 1;
         const thin = { stroke: colors.text, lineWidth: 1, opacity: 0.4, fill: "none" };
         return { type: "group", children: [
           { type: "bezierCurve", shape: { x1, y1, cpx1: bend, cpy1: y2, cpx2: bend, cpy2: y2, x2, y2 }, style: thin },
-          { type: "polyline", shape: { points: [[x2 - 6, y2 - 3], [x2, y2], [x2 - 6, y2 + 3 * head * head]] }, style: thin },
+          { type: "polyline", shape: { points: [[x2 - 6, y2 - 3], [x2, y2], [x2 - 6, y2 + 3]] }, style: thin },
         ] };
       },
     };
@@ -243,9 +252,11 @@
     if (point.seriesId === "marks") {
       const n = point.data[4];
       const lane = marks.lane[n];
-      const eps = lanes.eps[lane];
+      const eps = unsure(n);
+      const isOpen = data.what[marks.what[n]] === "first failure" && !first.settled;
+      const word = isOpen ? "may be the first failure" : data.what[marks.what[n]];
       const sure = marks.exact[n] ? (eps === null ? "clock not comparable" : eps > 0 ? `\u00b1${eps} ms` : "") : "time of a line near it";
-      return [`rank ${lanes.rank[lane]}: ${data.what[marks.what[n]]}`, `${clock(marks.time[n])} (${relative(marks.time[n])})`, sure, data.texts[marks.text[n]]]
+      return [`rank ${lanes.rank[lane]}: ${word}`, `${clock(marks.time[n])} (${relative(marks.time[n])})`, sure, data.texts[marks.text[n]]]
         .filter(Boolean).join("\n");
     }
     if (point.seriesId === "bars") {
@@ -258,26 +269,28 @@
   // ---- drawing -----------------------------------------------------------------------------------------------
   const chart = echarts.init(place, null, { renderer: "canvas" });
   const decisive = data.decisive;
+  let left = 0; // width of the rows' names
 
   function draw(keepZoom) {
     arrange();
     const colors = palette();
     const height = Math.min(Math.max(view.rows.length * ROW_PX, 60), MOST_PX);
-    const zoom = keepZoom ? zoomNow() : { start: 0, end: data.span };
+    const zoom = keepZoom ? zoomNow() : { start: EARLIEST, end: LATEST };
+    left = Math.round(Math.min(230, Math.max(96, place.clientWidth * 0.2)));
     const window = rowWindow(height);
     chart.resize({ width: place.clientWidth, height: height + TOP + BOTTOM });
-    const axis = { type: "value", min: 0, max: data.span, axisLine: { lineStyle: { color: colors.line } } };
+    const axis = { type: "value", min: EARLIEST, max: LATEST, axisLine: { lineStyle: { color: colors.line } } };
     chart.setOption({
       animation: false,
       textStyle: { fontFamily: "system-ui, sans-serif", color: colors.text },
-      grid: [{ left: LEFT, right: 24, top: TOP, height }, { left: LEFT, right: 24, top: 4, height: TOP - 8 }],
+      grid: [{ left, right: 24, top: TOP, height }, { left, right: 24, top: 4, height: TOP - 8 }],
       xAxis: [
-        { ...axis, axisLabel: { formatter: clock, color: colors.soft, hideOverlap: true }, splitLine: { lineStyle: { color: colors.line, opacity: 0.5 } } },
+        { ...axis, axisLabel: { formatter: clock, color: colors.soft, hideOverlap: true, showMinLabel: false, showMaxLabel: false }, splitLine: { lineStyle: { color: colors.line, opacity: 0.5 } } },
         { ...axis, gridIndex: 1, show: false },
       ],
       yAxis: [
         { type: "category", inverse: true, data: view.rows.map((row) => row.name), axisTick: { show: false },
-          axisLine: { lineStyle: { color: colors.line } }, axisLabel: { color: colors.text, width: LEFT - 16, overflow: "truncate", fontSize: 11, lineHeight: 15 } },
+          axisLine: { lineStyle: { color: colors.line } }, axisLabel: { color: colors.text, width: left - 16, overflow: "truncate", fontSize: 11, lineHeight: 15 } },
         { type: "value", gridIndex: 1, min: -1, max: 1, show: false },
       ],
       dataZoom: [
@@ -302,10 +315,10 @@
   }
   function zoomNow() {
     const zoom = (chart.getOption().dataZoom ?? [])[0];
-    return zoom ? { start: zoom.startValue, end: zoom.endValue } : { start: 0, end: data.span };
+    return zoom ? { start: zoom.startValue, end: zoom.endValue } : { start: EARLIEST, end: LATEST };
   }
   function zoomTo(start, end) {
-    const from = Math.max(0, start), to = Math.min(data.span, end);
+    const from = Math.max(EARLIEST, start), to = Math.min(LATEST, end);
     if (to > from) chart.dispatchAction({ type: "dataZoom", dataZoomIndex: 0, startValue: from, endValue: to });
   }
 
@@ -333,10 +346,10 @@
   chart.getZr().on("click", ({ offsetX, offsetY }) => {
     if (offsetY < TOP || offsetX > place.clientWidth - 24) return;
     const axis = { xAxisIndex: 0, yAxisIndex: 0 };
-    const y = chart.convertFromPixel(axis, [LEFT + 1, offsetY])[1];
+    const y = chart.convertFromPixel(axis, [left + 1, offsetY])[1];
     const row = view.rows[y];
     if (!row || offsetY > chart.getHeight() - BOTTOM) return;
-    if (offsetX < LEFT && row.host !== undefined && row.host !== null) {
+    if (offsetX < left && row.host !== undefined && row.host !== null) {
       if (open.has(row.host)) open.delete(row.host);
       else open.add(row.host);
     }
@@ -356,7 +369,7 @@
       ArrowRight: () => zoomTo(start + size / 4, end + size / 4),
       "+": () => zoomTo(start + size / 4, end - size / 4),
       "-": () => zoomTo(start - size / 2, end + size / 2),
-      Home: () => zoomTo(0, data.span),
+      Home: () => zoomTo(EARLIEST, LATEST),
       f: () => zoomTo(...decisive),
     };
     if (!keys[event.key] || event.ctrlKey || event.metaKey || event.altKey) return;
@@ -366,8 +379,15 @@
   for (const button of document.querySelectorAll("[data-mode]")) {
     button.addEventListener("click", () => { view.mode = button.dataset.mode; draw(true); });
   }
-  $("zoom-decisive").addEventListener("click", () => zoomTo(...decisive));
-  $("zoom-all").addEventListener("click", () => zoomTo(0, data.span));
+  $("zoom-decisive")?.addEventListener("click", () => zoomTo(...decisive));
+  $("zoom-all").addEventListener("click", () => zoomTo(EARLIEST, LATEST));
+  body?.addEventListener("click", (event) => {
+    const row = event.target.closest("tr");
+    if (row && !String(getSelection())) select(Number(row.dataset.rank));
+  });
+  // Paper is light, and narrower than most windows; a picture does not follow that by itself.
+  for (const [event, isPaper] of [["beforeprint", true], ["afterprint", false]])
+    addEventListener(event, () => { document.documentElement.classList.toggle("printed", isPaper); draw(true); });
   addEventListener("resize", () => draw(true));
   matchMedia("(prefers-color-scheme: dark)").addEventListener("change", () => draw(true));
 

@@ -21,6 +21,8 @@ _TEXT = 2_000
 _CELL = 300
 _ROWS = 2_048
 """Rows of the table of ranks; of more, those that are worth a look come first and the rest is counted."""
+_HOSTS = 8
+"""Hosts that are named where more have the same to tell."""
 _AROUND, _LAST = 3, 20
 """Lines above and below a piece of evidence, and the last ones of the rank that failed."""
 _LINK = re.compile(r"https?://\S+")
@@ -158,10 +160,10 @@ class _Writer:
             rows_left=max(len(rows) - _ROWS, 0),
             states=tuple(dict.fromkeys((row.state, row.label) for row in rows)),
             missing=tuple(summary.missing()),
-            clocks=tuple(summary.clocks(0.0)) if len(verdict.clocks) > 1 else (),
+            clocks=tuple(self._clocks()) if len(verdict.clocks) > 1 else (),
             made=tuple(self._made()),
             doing=tuple(Doing),
-            what=tuple((word.value, word.value.replace(" ", "-"), sign) for word, sign in SIGNS.items()),
+            what=tuple((self._mark_words(word), word.value.replace(" ", "-"), sign) for word, sign in SIGNS.items()),
         )
 
     def _safe(self, text: str) -> str:
@@ -241,6 +243,21 @@ class _Writer:
             (self._safe(text), text if _LINK.fullmatch(text) else "") for text in diagnosis.references
         ]
         return told
+
+    def _mark_words(self, what: MarkKind) -> str:
+        failure = self._verdict.first_failure
+        is_open = failure is not None and failure.status is Status.AMBIGUOUS
+        return "may be the first failure" if is_open and what is MarkKind.FIRST else what.value
+
+    def _clocks(self) -> Iterator[str]:
+        """One line for all hosts whose clocks were treated alike: of thousands they would fill pages."""
+        alike: dict[str, list[str]] = {}
+        for clock, told in zip(self._verdict.clocks, self._summary.clocks(0.0), strict=True):
+            host = self._summary.safe(clock.host or "unnamed host")
+            alike.setdefault(told.removeprefix(f"{host}: "), []).append(host)
+        for told, hosts in alike.items():
+            more = f" and {len(hosts) - _HOSTS:,} more" if len(hosts) > _HOSTS else ""
+            yield f"{', '.join(hosts[:_HOSTS])}{more}: {told}"
 
     def _made(self) -> Iterator[tuple[str, str]]:
         coverage, job = self._verdict.coverage, self._verdict.job
