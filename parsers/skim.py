@@ -24,7 +24,7 @@ LOOK_BELOW = 4 << 10
 _ENDS = ((64 << 10, 4 << 10, 256 << 10), (256 << 10, 8 << 10, 768 << 10))
 """Head and tail of a file that are parsed line by line: at most, at least, and of all files of a job together."""
 _MANY_FILES = 4096
-"""Beyond so many files the least is less, down to half of it: the lines of so many ends are what takes the time."""
+"""Beyond so many files tails are shorter, down to half the least: the lines of so many ends are what takes the time."""
 _REPEATS = 48
 """How many hits of one keyword set behind one line head are parsed; the rest are counted."""
 _ALIKE = 4
@@ -48,8 +48,9 @@ _HEAD = TRACEBACK_HEAD.encode()
 def end_sizes(files: int) -> tuple[int, int]:
     """Bytes of head and tail that are parsed line by line where a job has so many files."""
     files = max(files, 1)
-    share = max(0.5, min(1.0, _MANY_FILES / files))
-    (head, tail) = (max(int(least * share), min(most, every // files)) for most, least, every in _ENDS)
+    (head, tail) = (max(least, min(most, every // files)) for most, least, every in _ENDS)
+    if files > _MANY_FILES:
+        tail = max(tail * _MANY_FILES // files, tail // 2)
     return head, tail
 
 
