@@ -74,7 +74,7 @@ class BySlurm:
             cluster.scale(jobs=self.workers)
             with _client(cluster) as client:
                 _await_worker(client, _QUEUE_S, "the queue of Slurm")
-                found = _read_there(client, read, sources)
+                found = _read_there(client, read, sources, self.workers)
         return _read_rest(read, sources, found)
 
     @staticmethod
@@ -151,11 +151,13 @@ def _versions() -> dict[str, str]:
     }
 
 
-def _read_there(client: Client, read: Callable[[Sequence[Source]], list[T]], sources: Sequence[Source]) -> dict[int, T]:
-    """What the workers have read, by the index of the source."""
+def _read_there(
+    client: Client, read: Callable[[Sequence[Source]], list[T]], sources: Sequence[Source], expected: int = 1
+) -> dict[int, T]:
+    """What the workers have read, by the index of the source; so many are expected to come."""
     ours, found, given_back = _versions(), dict[int, T](), list[str]()
-    threads = sum(client.nthreads().values())
-    tasks = heaps([source for source in sources if source.is_shared], max(threads, 1))
+    threads = max(sum(client.nthreads().values()), expected)
+    tasks = heaps([source for source in sources if source.is_shared], threads)
     _log.info("%d tasks for %d threads of Dask's workers", len(tasks), threads)
     futures = [(task, client.submit(_read_task, read, task, ours, pure=False)) for task in tasks]
     for task, future in futures:
