@@ -84,7 +84,8 @@ def explain_aborts(leads: Sequence[Lead], homeless: Sequence[Signal], stories: M
     Where the rank itself tells that another's call differs from its own, that is the failure, whichever of them it was.
     """
     for lead in leads:
-        differs = [s for rank in lead.ranks for s in stories[rank].eithers if s.kind == "collective_mismatch"]
+        told = [stories[rank] for rank in lead.ranks if rank in stories]  # a launcher's report may name any number
+        differs = [s for story in told for s in story.eithers if s.kind == "collective_mismatch"]
         if lead.tier is Tier.CRASH and lead.signal is None and lead.kind == "abort" and differs:
             lead.signal, lead.kind = differs[0], "collective_mismatch"
     reasons = [s for s in homeless if s.role in {Role.EITHER, Role.SYMPTOM}]

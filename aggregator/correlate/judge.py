@@ -10,6 +10,7 @@ from aggregator.catalogue.naming import SHIPPED, Naming
 from aggregator.correlate.attempt import Judgement, judge_attempt
 from aggregator.correlate.clocks import ClockModel, estimate, loosen_bounds
 from aggregator.correlate.consequences import collateral
+from aggregator.correlate.contested import contest
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.hardware import find_broken_link_ends
 from aggregator.correlate.identity import Identity
@@ -71,11 +72,15 @@ def judge_job(evidence: JobEvidence, naming: Naming = SHIPPED) -> Judged:
         for index, part in _split_attempts(evidence, signals)
     )
     rows = []
+    contests: list[str] = []
     for item in attempts:
         judgement = item.judgement
         listed = collateral(evidence, judgement.stories, judgement.failure)
         failure = judgement.failure
+        contests.clear()
         if failure is not None:
+            failure, told = contest(failure, judgement.leads, evidence, item.signals, table)
+            contests += told
             scene = Scene(failure, judgement, item.signals, listed, table.world_size, len(attempts))
             failure = replace(failure, diagnosis=naming.diagnosis(scene))
         rows.append(Attempt(index=item.index, outcome=judgement.outcome, first_failure=failure, collateral=listed))
@@ -83,7 +88,7 @@ def judge_job(evidence: JobEvidence, naming: Naming = SHIPPED) -> Judged:
     verdict = Verdict(
         job=_job(evidence, signals, table, last.first_failure), outcome=last.outcome, first_failure=last.first_failure,
         collateral=last.collateral, attempts=tuple(rows), clocks=_clocks(clocks, table), coverage=_coverage(evidence),
-        warnings=tuple(_warnings(evidence, signals, table)),
+        warnings=(*_warnings(evidence, signals, table), *contests),
     )  # fmt: skip
     return Judged(verdict, evidence, table, clocks, attempts)
 
