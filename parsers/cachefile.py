@@ -61,7 +61,7 @@ def place_of(name: str, files: Iterable[Path], layout: int) -> Path:
 def _store(place: Path, text: str) -> None:
     import tempfile  # noqa: PLC0415 - once, not in each run
 
-    place.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    private_folder(place.parent)
     for old in place.parent.glob(f"{place.name.rpartition('-')[0]}-*.json"):
         old.unlink(missing_ok=True)
     handle, name = tempfile.mkstemp(dir=place.parent)
@@ -72,3 +72,9 @@ def _store(place: Path, text: str) -> None:
     except OSError:
         Path(name).unlink(missing_ok=True)
         raise
+
+
+def private_folder(folder: Path) -> None:
+    """Create a folder, and those above it that are missing, for its owner only: others could replace what is below."""
+    for missing in reversed([path for path in (folder, *folder.parents) if not path.exists()]):
+        missing.mkdir(0o700, exist_ok=True)

@@ -21,6 +21,7 @@ from aggregator.errors import UsageError
 from aggregator.history.record import DamagedRecordError, NewerRecordError, Record, from_line, record_of, to_line
 from aggregator.live.place import state_home
 from aggregator.verdict import Verdict
+from parsers.cachefile import private_folder
 
 CURRENT, OLDER, DAMAGED, _LOCK = "verdicts.jsonl", "verdicts.older.jsonl", "damaged.jsonl", "lock"
 FULL = 2 << 20
@@ -74,7 +75,7 @@ def append(folder: Path, line: bytes) -> None:
     Raises:
         OSError: it cannot be written, or others do not stop writing.
     """
-    folder.mkdir(0o700, parents=True, exist_ok=True)
+    private_folder(folder)
     with _locked(folder):
         path = folder / CURRENT
         with suppress(FileNotFoundError):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TextIO, TypeAlias
@@ -65,8 +66,15 @@ def _objects(frames: Frames) -> Iterator[str]:
         yield from map(as_json, frame.iter_rows(named=True))
 
 
+_FORMULA = frozenset("=+-@\t")
+_NUMBER = re.compile(r"[-+]?[0-9.]+(?:[eE][-+]?[0-9]+)?")
+
+
 def write_csv(frames: Frames, out: TextIO) -> None:
-    """Comma separated, with a line of names; what is null is empty, control characters are symbols."""
+    """Comma separated, with a line of names; what is null is empty, control characters are symbols.
+
+    A text that a spreadsheet would calculate has an apostrophe in front.
+    """
     first = True
     for frame in frames:
         text = io.StringIO()
@@ -74,7 +82,10 @@ def write_csv(frames: Frames, out: TextIO) -> None:
         if first:
             rows.writerow(map(safe.show, frame.columns))
             first = False
-        rows.writerows(map(_shown, frame.iter_rows()))
+        rows.writerows(
+            [f"'{cell}" if cell[:1] in _FORMULA and not _NUMBER.fullmatch(cell) else cell for cell in row]
+            for row in map(_shown, frame.iter_rows())
+        )
         out.write(fit(text.getvalue(), out))
 
 

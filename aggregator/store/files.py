@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, BinaryIO
 
 from aggregator.errors import OutputError
+from parsers.cachefile import private_folder
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -42,7 +43,7 @@ def damaged(what: str, path: Path) -> OutputError:
 def make_folder(folder: Path) -> None:
     """Create a folder that only its owner may enter, whatever the umask; one that exists becomes such a folder."""
     if not folder.exists():
-        folder.mkdir(0o700, parents=True, exist_ok=True)
+        private_folder(folder)
         sync_folder(folder.parent)
     folder.chmod(0o700)
 
