@@ -8,6 +8,7 @@ memory the largest resident set of one of them.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import os
 import shutil
 import statistics
@@ -35,6 +36,18 @@ sources = discover([sys.argv[1]]).logs
 write_events(normalise(sources, partial(read_chunks, notes=ReadNotes())), Path(sys.argv[2]))
 """
 """The export without triage: no signatures."""
+IN_DUCKDB = r"""
+import sys
+import duckdb
+duckdb.sql("set threads=1")
+duckdb.execute(
+    "select count(*), count(*) filter (contains(line, 'Error')) from read_csv(?, columns={'line': 'VARCHAR'},"
+    " auto_detect=false, header=false, delim='\x01', quote='', escape='', ignore_errors=true, strict_mode=false,"
+    " max_line_size=4000000, buffer_size=64000000)",
+    [sys.argv[1] + "/**/*.log"],
+).fetchall()
+"""
+"""Splits all lines and looks for one word: no stamps, no ranks."""
 SETS = (8, 8192)
 """Files of the two folders: the same number of bytes in few files and in many."""
 
@@ -50,15 +63,20 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A program to measure; `stdin` says that it reads the files as one stream, made by `cat` outside the measure."""
+    """A program to measure.
+
+    `stdin` says that it reads the files as one stream, made by `cat` outside the measure; `may_fail`, that files may be
+    too many or too odd for it.
+    """
 
     name: str
     command: list[str]
     stdin: bool = False
+    may_fail: bool = False
 
 
-def measure(case: Case, paths: list[Path]) -> Run:
-    """Run a case to its end.
+def measure(case: Case, paths: list[Path]) -> Run | None:
+    """Run a case to its end; None if it fails and may.
 
     Raises:
         SystemExit: it fails.
@@ -85,6 +103,8 @@ def measure(case: Case, paths: list[Path]) -> Run:
     if feeder is not None:
         feeder.wait()
     # 1 is a verdict without a culprit, and grep's "nothing found".
+    if case.may_fail and code != 0:
+        return None
     if code not in (0, 1):
         raise SystemExit(f"{case.name} ended with {code}: {message.decode(errors='replace')[-500:]}")
     return Run(used.ru_utime + used.ru_stime, time.perf_counter() - started, used.ru_maxrss * 1024)
@@ -113,6 +133,16 @@ def cases(folder: Path, scratch: Path) -> tuple[list[Case], list[str]]:
         found.append(Case("rg -F -f", words))
     else:
         notes.append("rg is not installed (apt-get install ripgrep)")
+    if shutil.which("lnav"):
+        found.append(
+            Case("lnav", ["lnav", "-n", "-r", "-c", ";select count(*) from all_logs", str(folder)], may_fail=True)
+        )
+    else:
+        notes.append("lnav is not installed (apt-get install lnav)")
+    if importlib.util.find_spec("duckdb"):
+        found.append(Case("DuckDB, one word", [sys.executable, "-c", IN_DUCKDB, str(folder)], may_fail=True))
+    else:
+        notes.append("DuckDB is not installed (pip install duckdb)")
     table = str(scratch / "events.parquet")
     found.append(Case("rows without signatures", [sys.executable, "-c", ROWS_ONLY, str(folder), table]))
     found.append(Case("denpex-agg export", [*program, "export", str(folder), "-o", table, "--force", "-q"]))
@@ -153,9 +183,11 @@ def main() -> None:
             results: dict[str, list[Run]] = {case.name: [] for case in programs}
             for _ in range(options.rounds):
                 for case in programs:
-                    results[case.name].append(measure(case, paths))
+                    if (run := measure(case, paths)) is not None:
+                        results[case.name].append(run)
+            notes += [f"{name} fails on these files" for name, runs in results.items() if not runs]
             print(f"\n{size / 1e6:.0f} MB, {lines:,} lines, {len(paths):,} files, median of {options.rounds} rounds\n")
-            report(size, results)
+            report(size, {name: runs for name, runs in results.items() if runs})
             print(*(f"\nnote: {note}" for note in notes), sep="")
 
 
