@@ -5,6 +5,7 @@ import html.parser
 import json
 import os
 import pickle
+import re
 import subprocess
 import sys
 from importlib import import_module
@@ -179,3 +180,14 @@ def test_s21_nothing_asks_the_network_or_another_program(tmp_path):
     assert "https://" not in "".join(
         part for part in (tmp_path / "r.html").read_text().split('src="')[1:] for part in part[:40]
     )
+
+
+def test_every_item_of_the_table_names_a_test_of_its_own_that_exists():
+    here = {path: path.read_text() for path in (TESTS / "security").glob("test_*.py")}
+    tests = set(re.findall(r"def (test_\w+)", "".join(here.values())))
+    told = (TESTS.parent / "docs" / "security.md").read_text()
+    rows = dict(re.findall(r"^\| (S\d+) \|(.*)$", told, re.MULTILINE))
+    assert list(rows) == [f"S{number}" for number in range(1, 22)]
+    for item, row in rows.items():
+        assert re.search(rf"test_{item.lower()}_", row), item
+    assert set(re.findall(r"`(test_\w+)`", told)) <= tests
