@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from aggregator.correlate.judge import Judged
     from parsers.records import Source
 
+_MAX_RANK = (1 << 31) - 1
+"""What the column of ranks can hold; a file named for more is misread."""
+
 
 @dataclass(frozen=True)
 class JobEvents:
@@ -65,10 +68,11 @@ class JobEvents:
             for source in self.sources
             if (base := table.base_of_scope.get(scope_of(source))) is not None
         }
+        hosts = {rank: name for rank, name in table.host_of_rank.items() if rank <= _MAX_RANK}
         rank, host, path = pl.col("rank"), pl.col("host").cast(pl.String), pl.col("path").cast(pl.String)
         known = columns.with_columns(
             rank=pl.coalesce(rank, pl.col("local_rank") + _looked_up(path, bases, pl.Int32))
-        ).select("rank", host=pl.coalesce(_looked_up(rank, table.host_of_rank, pl.String), host))
+        ).select("rank", host=pl.coalesce(_looked_up(rank, hosts, pl.String), host))
         for name in known.columns:
             at = EVENT_SCHEMA.get_field_index(name)
             kind = EVENT_SCHEMA.field(at)

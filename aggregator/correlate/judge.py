@@ -13,7 +13,7 @@ from aggregator.correlate.consequences import collateral
 from aggregator.correlate.contested import contest
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.hardware import find_broken_link_ends
-from aggregator.correlate.identity import Identity
+from aggregator.correlate.identity import Identity, stream_rank
 from aggregator.correlate.learn import build_identity
 from aggregator.correlate.machines import find_struck_machines
 from aggregator.correlate.sections import drop_echoes, join_sections
@@ -26,10 +26,10 @@ from aggregator.verdict import (
     SkippedFile,
     Verdict,
 )
-from parsers.records import Role, Signal, StampQuality
+from parsers.records import Role, Signal, Stamp, StampQuality
 
 _LONGEST_NS = 30 * 86_400 * NS
-"""No job writes without a date for longer after its last line that has one."""
+"""No job writes without a date for longer before its first line that has one, or after the last."""
 _RESTARTS = frozenset({"te.restart"})
 
 
@@ -86,7 +86,8 @@ def judge_job(evidence: JobEvidence, naming: Naming = SHIPPED) -> Judged:
         rows.append(Attempt(index=item.index, outcome=judgement.outcome, first_failure=failure, collateral=listed))
     last = rows[-1]
     verdict = Verdict(
-        job=_job(evidence, signals, table, last.first_failure), outcome=last.outcome, first_failure=last.first_failure,
+        job=_job(evidence, signals, table, clocks, last.first_failure), outcome=last.outcome,
+        first_failure=last.first_failure,
         collateral=last.collateral, attempts=tuple(rows), clocks=_clocks(clocks, table), coverage=_coverage(evidence),
         warnings=(*_warnings(evidence, signals, table), *contests),
     )  # fmt: skip
@@ -167,8 +168,10 @@ def _begins(signal: Signal, steps: dict[tuple[int, int | None, str], int]) -> bo
     return signal.role is Role.IDENTITY or (signal.role is Role.PHASE and signal.phase == "init")
 
 
-def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity, failure: Failure | None) -> Job:
-    stamps = _span(evidence, signals)
+def _job(
+    evidence: JobEvidence, signals: Sequence[Signal], table: Identity, clocks: ClockModel, failure: Failure | None
+) -> Job:
+    stamps = _span(evidence, signals, table, clocks)
     if stamps and failure is not None and failure.time is not None:
         stamps.append(failure.time)
     ids = [source.job_id for source in evidence.sources if source.job_id]
@@ -186,22 +189,23 @@ def _job(evidence: JobEvidence, signals: Sequence[Signal], table: Identity, fail
     )  # fmt: skip
 
 
-def _span(evidence: JobEvidence, signals: Sequence[Signal]) -> list[int]:
-    """Moments of the job, in ns. Those of stamps whose year was completed count where they fit the others."""
-    told = [
-        stamp for _, _, activity in evidence.activities for stamp in (activity.first_stamp, activity.last_stamp)
-        if stamp is not None and not stamp.boot
-    ]  # fmt: skip
+def _span(evidence: JobEvidence, signals: Sequence[Signal], table: Identity, clocks: ClockModel) -> list[int]:
+    """Moments of the job, in ns of the common time. Those whose year was completed count where they fit the others."""
+    told: list[tuple[Stamp, str | None]] = []
+    for source, key, activity in evidence.activities:
+        rank = stream_rank(source, key, table)
+        host = (table.host_of_rank.get(rank) if rank is not None else None) or source.host
+        told += [(stamp, host) for stamp in (activity.first_stamp, activity.last_stamp) if stamp is not None]
     told += [
-        signal.stamp for signal in signals
-        if signal.role in {Role.EXTERNAL, Role.EXIT} and signal.stamp is not None and not signal.stamp.boot
-        and signal.quality is StampQuality.OWN
+        (signal.stamp, signal.host) for signal in signals
+        if signal.role in {Role.EXTERNAL, Role.EXIT} and signal.stamp is not None and signal.quality is StampQuality.OWN
     ]  # fmt: skip
-    known = [stamp.ns for stamp in told if stamp.year_known]
+    known = [clocks.common(stamp.ns, host) for stamp, host in told if stamp.year_known and not stamp.boot]
     if not known:
         return []
-    first, last = min(known), max(known) + _LONGEST_NS
-    return known + [stamp.ns for stamp in told if not stamp.year_known and first <= stamp.ns <= last]
+    first, last = min(known) - _LONGEST_NS, max(known) + _LONGEST_NS
+    guessed = [clocks.common(stamp.ns, host) for stamp, host in told if not stamp.year_known and not stamp.boot]
+    return known + [ns for ns in guessed if first <= ns <= last]
 
 
 def _clocks(model: ClockModel, table: Identity) -> tuple[Clock, ...]:

@@ -6,10 +6,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
-from aggregator.correlate.clocks import ClockModel
-from aggregator.correlate.evidence import NS, JobEvidence, number
+from aggregator.correlate.evidence import NS, number
 from aggregator.correlate.exits import Ending
-from aggregator.correlate.judge import Judged
+from aggregator.correlate.judge import Judged, JudgedAttempt
 from aggregator.correlate.stories import Story, in_order
 from aggregator.timeline import Bar, Doing, Lane, Mark, MarkKind, Timeline
 from aggregator.verdict import Failure
@@ -34,10 +33,10 @@ def timeline_of(judged: Judged) -> Timeline:
     marks: dict[int, list[Mark]] = defaultdict(list)
     steps: dict[int, list[tuple[int, int]]] = defaultdict(list)
     last: dict[int, Story] = {}
+    ends = (judged.attempts[0].index, judged.attempts[-1].index)
     for row in judged.attempts:
-        proof = _proof(row.judgement.failure)
         for rank, story in row.judgement.stories.items():
-            pen = _Pen(story, judged.clocks, judged.evidence, row.index, proof)
+            pen = _Pen(story, judged, row, is_first=row.index == ends[0], is_last=row.index == ends[1])
             bars[rank] += pen.bars()
             marks[rank] += pen.marks()
             steps[rank] += pen.steps()
@@ -73,18 +72,21 @@ def _lane(
 class _Pen:
     """Draws one rank's story of one attempt."""
 
-    def __init__(
-        self, story: Story, clocks: ClockModel, evidence: JobEvidence, attempt: int, proof: frozenset[tuple[str, int]]
-    ) -> None:
-        self._story, self._clocks, self._evidence = story, clocks, evidence
-        self._attempt, self._proof = attempt, proof
+    def __init__(self, story: Story, judged: Judged, row: JudgedAttempt, *, is_first: bool, is_last: bool) -> None:
+        self._story, self._clocks, self._evidence = story, judged.clocks, judged.evidence
+        self._attempt, self._failure = row.index, row.judgement.failure
+        self._proof = _proof(self._failure)
+        # A file's first and last stamps bound all attempts in it; between them an attempt's own signals do.
+        own = [] if is_first and is_last else [signal.ns for signal in story.signals if signal.ns is not None]
+        self._begin = story.first_ns if is_first else min(own, default=None)
+        self._end = story.last_ns if is_last else max(own, default=None)
 
     def bars(self) -> list[Bar]:
         """From phase to phase; the last one ends with the rank's last line, or its end where that is earlier."""
         moments = self._moments()
         if not moments:
             return []
-        end = max(moments[-1][0], self._common(self._story.last_ns) or 0)
+        end = max(moments[-1][0], self._common(self._end) or 0)
         waits = self._waits()
         bars: list[Bar] = []
         for (start, doing), (until, _) in zip(moments, [*moments[1:], (end, Doing.UNKNOWN)], strict=True):
@@ -96,7 +98,7 @@ class _Pen:
     def _moments(self) -> list[_Moment]:
         """When the rank began to do something else."""
         found: list[_Moment] = []
-        first = self._common(self._story.first_ns)
+        first = self._common(self._begin)
         if first is not None:
             found.append((first, Doing.INIT))
         doing = Doing.INIT if first is not None else None
@@ -148,7 +150,9 @@ class _Pen:
         own = [n for n in proven if found[n].what is MarkKind.FAULT]
         ends = [n for n in proven if found[n].what is MarkKind.ENDED]
         for n in (own or ends)[:1]:
-            found[n] = replace(found[n], what=MarkKind.FIRST)
+            # The stamp above a line without one may be of hours before; the verdict knows the time from more.
+            known = None if found[n].exact or self._failure is None else self._failure.time
+            found[n] = replace(found[n], what=MarkKind.FIRST, time=found[n].time if known is None else known)
         return found
 
     def _marked(self, what: MarkKind, signals: Iterable[Signal]) -> list[Mark]:

@@ -50,6 +50,15 @@ class Story:
         return in_order([*self.roots, *self.eithers, *self.symptoms])
 
     @property
+    def signals(self) -> list[Signal]:
+        """All that is known of the rank in this attempt."""
+        shelves = (
+            self.roots, self.eithers, self.symptoms, self.teardown, self.success, self.progress, self.phases,
+            self.recovered, [item.report for item in self.exits],
+        )  # fmt: skip
+        return [signal for shelf in shelves for signal in shelf]
+
+    @property
     def heard(self) -> bool:
         """Whether anything that the rank itself printed is here."""
         return bool(self.lines or self.progress or self.phases or self.faults or self.success or self.recovered)

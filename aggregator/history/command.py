@@ -63,7 +63,9 @@ def history(
         if is_json:
             out.write(json.dumps(shown.document(runs), indent=2) + "\n")
         else:
-            out.writelines(f"{words.fit(safe.show(line), out.encoding)}\n" for line in shown.lines(runs))
+            out.writelines(
+                f"{words.fit(safe.show(line), out.encoding)}\n" for line in shown.lines(runs, len(contents.records))
+            )
 
 
 def _is_asked_for(record: Record, least: int | None, host: str | None) -> bool:

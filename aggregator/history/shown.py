@@ -16,10 +16,11 @@ _SHOWN = 10
 _NAMES = 4
 
 
-def lines(runs: Sequence[Record]) -> Iterator[str]:
-    """The runs for people, not yet safe to show."""
+def lines(runs: Sequence[Record], kept: int) -> Iterator[str]:
+    """The runs for people, not yet safe to show; `kept` is the number of all verdicts, asked for or not."""
     if not runs:
-        yield "No verdict is kept: postmortem, report and watch keep theirs."
+        nothing = "No verdict is kept: postmortem, report and watch keep theirs."
+        yield f"None of the {words.counted(kept, 'verdict')} that are kept fits." if kept else nothing
         return
     failed = recurring.failures(runs)
     jobs = len({record.job for record in runs})

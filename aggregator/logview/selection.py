@@ -156,6 +156,7 @@ def check_patterns(patterns: Iterable[str]) -> None:
         try:
             pl.Series([""]).str.contains(pattern)
         except pl.exceptions.PolarsError as error:
-            why = str(error).strip().splitlines()[-1].removeprefix("error: ")
-            help_text = "look-around and back-references are not known: https://docs.rs/regex/latest/regex/#syntax"
-            raise UsageError(f"not a regular expression: {pattern!r}: {why}", help=help_text) from None
+            told = [line.removeprefix("error: ") for line in str(error).splitlines() if line.startswith("error: ")]
+            why = f": {told[-1]}" if told else ""
+            help_text = "the syntax is https://docs.rs/regex/latest/regex/#syntax; a backslash makes a sign mean itself"
+            raise UsageError(f"not a regular expression: {pattern!r}{why}", help=help_text) from None

@@ -86,7 +86,9 @@ class _Drawing:
 
     def _arrows(self) -> Iterator[dict[str, Json]]:
         """From the first failure to each rank that followed; where no rank shows it, an instant of the whole job."""
-        first = next(((lane, mark) for lane in self._lanes for mark in lane.marks if mark.what is MarkKind.FIRST), None)
+        shown = [(lane, mark) for lane in self._lanes for mark in lane.marks if mark.what is MarkKind.FIRST]
+        last = max((attempt.index for attempt in self._case.verdict.attempts), default=0)
+        first = next(((lane, mark) for lane, mark in shown if mark.attempt == last), None)
         failure = self._case.verdict.first_failure
         if first is None:
             if failure is not None and failure.time is not None and self._lanes:

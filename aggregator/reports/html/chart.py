@@ -51,7 +51,7 @@ def chart_data(case: Case, clean: Clean) -> dict[str, Any]:
     finest, room = _limits(timeline)
     bars = [(number, bar) for number, lane in enumerate(lanes) for bar in _thinned(lane, finest, room)]
     most = min(_MARKS_A_LANE, max(_MARKS // len(lanes), 1)) if lanes else 0
-    marks = [(number, _placed(mark, failure)) for number, lane in enumerate(lanes) for mark in _kept(lane, most)]
+    marks = [(number, mark) for number, lane in enumerate(lanes) for mark in _kept(lane, most)]
     shown = [mark.time for _, mark in marks if _shows(mark, failure)]
     if failure is not None and failed is not None and not shown:
         # No line of its own shows the failure of a rank that others waited for.
@@ -114,15 +114,6 @@ def _shows(mark: Mark, failure: Failure | None) -> bool:
     if mark.what is not MarkKind.FIRST or failure is None:
         return False
     return any((item.file, item.line) == (mark.file, mark.line) for item in failure.evidence)
-
-
-def _placed(mark: Mark, failure: Failure | None) -> Mark:
-    """The mark of the first failure at the verdict's time, where its line has no stamp: the stamp above it may be of
-    hours before, and the verdict knows better from others.
-    """
-    if mark.exact or failure is None or failure.time is None or not _shows(mark, failure):
-        return mark
-    return replace(mark, time=failure.time)
 
 
 def _eps_ms(failure: Failure | None) -> float | None:
