@@ -12,6 +12,9 @@ from aggregator.verdict import Collateral, Failure, Status
 from parsers.clip import clip
 from parsers.records import Role, Signal, StampQuality
 
+_MOST_UNSEEN = 1024
+"""Ranks without a line that are listed: `ranks_missing` has them all, and one line can claim a hundred thousand."""
+
 
 def collateral(
     evidence: JobEvidence,
@@ -21,7 +24,8 @@ def collateral(
     """Every other rank and how its end follows from the first failure."""
     if first is None:
         return ()
-    rows = []
+    rows: list[Collateral] = []
+    unseen = 0
     blamed = set(first.ranks)
     outside = first.status is Status.IDENTIFIED
     cause = (
@@ -33,7 +37,10 @@ def collateral(
         if rank in blamed:
             continue
         row = _consequence(rank, story, evidence, first, cause)
-        if row is not None:
+        if row is None:
+            continue
+        unseen += row.time is None and not row.evidence and not story.last_text
+        if unseen <= _MOST_UNSEEN or row.evidence or story.last_text:
             rows.append(row)
     return tuple(rows)
 

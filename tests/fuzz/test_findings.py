@@ -1,5 +1,6 @@
 """What the fuzzer found, each as small as it could be made."""
 
+import json
 import time
 from pathlib import Path
 
@@ -27,5 +28,8 @@ def test_a_world_of_many_ranks_from_a_few_lines_is_told_within_seconds(tmp_path)
     lines = [f"[rank{rank}]: ValueError: x\n" for rank in range(4)]
     (tmp_path / "x.log").write_text("".join(lines) + "[rank0]: world_size=65536 rank 0 of 65536\n")
     began = time.process_time()
-    to_json(postmortem([str(tmp_path)]))
+    told = to_json(postmortem([str(tmp_path)]))
+    json.dumps(told, indent=2)
     assert time.process_time() - began < 5
+    assert len(told["collateral"]) < 2000
+    assert len(told["job"]["ranks_missing"]) > 65_000
