@@ -336,6 +336,17 @@ def stop(_signal, _frame):
     raise TooSlowError
 
 
+def takes_long(message, line):
+    try:
+        signal.setitimer(signal.ITIMER_VIRTUAL, LONG_S)
+        message.match(line)
+    except TooSlowError:
+        return True
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+    return False
+
+
 @pytest.mark.timeout(100)
 def test_s12_no_message_pattern_can_be_made_to_work_for_long():
     slow = []
@@ -344,14 +355,8 @@ def test_s12_no_message_pattern_can_be_made_to_work_for_long():
         for message in default_lexicon().messages:
             patterns = [message.pattern, *message.unless]
             lines = sorted(set().union(*(hostile_lines(pattern, message.keywords) for pattern in patterns)))
-            try:
-                for line in lines:
-                    signal.setitimer(signal.ITIMER_VIRTUAL, LONG_S)
-                    message.match(line)
-            except TooSlowError:
+            if any(all(takes_long(message, line) for _ in range(3)) for line in lines):  # a busy machine is slow once
                 slow.append(message.id)
-            finally:
-                signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     finally:
         signal.signal(signal.SIGVTALRM, handler)
     assert slow == []
