@@ -49,14 +49,18 @@ def _hang(_signal: int, _frame: FrameType | None) -> None:
 
 def one(name: str, seed: int, number: int, folder: Path) -> str | None:
     """Gives one input to a target; what is wrong with what it did, or None."""
-    signal.setitimer(signal.ITIMER_PROF, CPU_S)
+    told = None
     try:
-        TARGETS[name][0](Random(f"{seed}/{name}/{number}"), folder)  # repeatable on purpose
+        signal.setitimer(signal.ITIMER_PROF, CPU_S)
+        try:
+            TARGETS[name][0](Random(f"{seed}/{name}/{number}"), folder)  # repeatable on purpose
+        finally:
+            signal.setitimer(signal.ITIMER_PROF, 0)
     except Exception:  # noqa: BLE001 - what it may be is the question
-        return traceback.format_exc()
-    finally:
-        signal.setitimer(signal.ITIMER_PROF, 0)
-        empty(folder)
+        told = traceback.format_exc()
+    empty(folder)
+    if told is not None:
+        return told
     used = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return f"{used >> 10} MB of memory" if used > MEMORY_KB else None
 

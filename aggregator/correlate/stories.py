@@ -93,12 +93,19 @@ def written_in(signal: Signal) -> tuple[int, str]:
     return signal.source, signal.fields.get("tag_pod", "")
 
 
+class _Stories(dict[int, Story]):
+    """The story of every rank; of one that is none of the job's, whose number a line made up, an empty one."""
+
+    def __missing__(self, rank: int) -> Story:
+        return Story(rank)
+
+
 def build_stories(
     evidence: JobEvidence, signals: list[Signal], exits: list[Exit], table: Identity
 ) -> tuple[dict[int, Story], list[Signal]]:
     """A story a rank, and the faults that no rank could be found for."""
     known = table.ranks | set(range(table.world_size if table.world_size and table.world_size <= MAX_WORLD else 0))
-    stories: dict[int, Story] = {rank: Story(rank, table.host_of_rank.get(rank)) for rank in sorted(known)}
+    stories: dict[int, Story] = _Stories({rank: Story(rank, table.host_of_rank.get(rank)) for rank in sorted(known)})
     homeless: list[Signal] = []
     for signal in signals:
         if signal.rank in stories and signal.role in {Role.IDENTITY, Role.PROGRESS, Role.PHASE}:

@@ -235,7 +235,7 @@ def rows(rng: Random, folder: Path) -> None:
 
 
 def postmortem(rng: Random, folder: Path) -> None:
-    """A whole sample run, mutated; its verdict is JSON by the schema, and another report of it is written too."""
+    """A whole sample run, mutated; a report on it is written, of which JSON is held against the schema."""
     _, files = rng.choice(sample_jobs())
     for path, data in files:
         if rng.random() < 0.05:
@@ -250,12 +250,14 @@ def postmortem(rng: Random, folder: Path) -> None:
         case = investigate([str(folder)], workers=1)
     except DenpexError:
         return
+    name = rng.choice(("json", *reporter_names()))
     out = StringIO()
-    reporter("json").render(case, out)
+    reporter(name).render(case, out)
+    if name != "json":
+        return
     told = json.loads(out.getvalue())
     if len(told["collateral"]) + len(told["job"]["ranks_missing"]) < MANY:
         _schema().validate(told)
-    reporter(rng.choice(reporter_names())).render(case, StringIO())
 
 
 def short_job(rng: Random, folder: Path) -> None:

@@ -33,3 +33,14 @@ def test_a_world_of_many_ranks_from_a_few_lines_is_told_within_seconds(tmp_path)
     assert time.process_time() - began < 5
     assert len(told["collateral"]) < 2000
     assert len(told["job"]["ranks_missing"]) > 65_000
+
+
+def test_a_rank_that_is_none_of_the_jobs_by_its_own_count_is_judged(tmp_path):
+    (tmp_path / "x.log").write_text(
+        "[default1]:[pod/vits-worker-1/pytorch] vits-worker-1:33:449 [0] NCCL INFO comm 0x55490adec2 rank 2 nRanks 4 "
+        "nNodes 4 localRanks 1 localRank 0 MNNVL 0\n"
+        "[default8]:[pod/vits-worker-1/pytorch] INFO 2024-06-13 10:21:41,236 epoch=1 step=2800 loss_gen=27.632\n"
+        "[default0]:[pod/vits-master-0/pytorch] [rank0]: socketProgress: Connection closed by remote peer "
+        "vits-worker-1.vits<40182>\n"
+    )
+    assert postmortem([str(tmp_path)]).outcome is not None
