@@ -102,7 +102,11 @@ def _printable(name: str) -> str:
 def _linked(links: list[NamedFile], root: Path, met: set[str], notes: ReadNotes) -> Iterator[NamedFile]:
     """The files behind links that stay inside the job folder and are not listed by themselves."""
     for link, shown in links:
-        target = os.path.realpath(link)
+        try:
+            target = os.path.realpath(link)
+        except OSError:
+            notes.add(shown, "a link that went while the folder was listed")
+            continue
         if not Path(target).is_relative_to(root):
             notes.add(shown, "link that leads out of the job folder")
         elif target in met or not Path(target).is_file():

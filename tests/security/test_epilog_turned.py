@@ -27,7 +27,7 @@ class TestAReaderThatIsTurned:
         node = Node(NO_ACCOUNT)
         try:
             node.config("time_limit_s = 4")
-            node.write("slurm-123.out", "0: step 1\n" * 3_000_000 + FAULT)
+            node.write("slurm-123.out", "0: step 1\n" * 9_000_000 + FAULT)
             for _ in range(10):  # on a busy machine the reader may be done before it is seen
                 running = subprocess.Popen(
                     [*COMMAND, "--config", str(node.config_file)], env=node.environment(), stderr=subprocess.PIPE
