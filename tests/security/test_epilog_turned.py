@@ -12,6 +12,9 @@ from epilog_runs import COMMAND, FAULT, IS_ROOT, NO_ACCOUNT, Node, as_user
 
 pytestmark = pytest.mark.skipif(not IS_ROOT, reason="attacks on a program that runs as root: needs root")
 
+UID = NO_ACCOUNT + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+"""A user of each test process's own: what one does to its readers must not strike another's."""
+
 
 def readers(uid):
     """The processes of the epilog that have become a user."""
@@ -24,10 +27,10 @@ def readers(uid):
 class TestAReaderThatIsTurned:
     @pytest.mark.parametrize("what", [signal.SIGSTOP, signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM, signal.SIGALRM])
     def test_the_user_may_stop_or_kill_the_reader(self, what):
-        node = Node(NO_ACCOUNT)
+        node = Node(UID)
         try:
             node.config("time_limit_s = 4")
-            node.write("slurm-123.out", "0: step 1\n" * 9_000_000 + FAULT)
+            node.write("slurm-123.out", "0: step 1\n" * 3_000_000 + FAULT)
             for _ in range(10):  # on a busy machine the reader may be done before it is seen
                 running = subprocess.Popen(
                     [*COMMAND, "--config", str(node.config_file)], env=node.environment(), stderr=subprocess.PIPE
@@ -35,7 +38,7 @@ class TestAReaderThatIsTurned:
                 began = time.monotonic()
                 found = []
                 while not found and running.poll() is None:
-                    found = list(readers(NO_ACCOUNT))
+                    found = list(readers(UID))
                     for pid in found:
                         with contextlib.suppress(ProcessLookupError):
                             os.kill(pid, what)
@@ -47,20 +50,20 @@ class TestAReaderThatIsTurned:
             assert found
             assert "not judged: " in said
             deadline = time.monotonic() + 5
-            while list(readers(NO_ACCOUNT)) and time.monotonic() < deadline:
+            while list(readers(UID)) and time.monotonic() < deadline:
                 time.sleep(0.05)
-            assert not list(readers(NO_ACCOUNT))
+            assert not list(readers(UID))
         finally:
             node.remove()
 
     def test_the_user_cannot_look_into_the_reader(self):
-        node = Node(NO_ACCOUNT)
+        node = Node(UID)
         try:
             node.write("slurm-123.out", "0: step 1\n" * 3_000_000 + FAULT)
             running = subprocess.Popen([*COMMAND, "--config", str(node.config_file)], env=node.environment(), stderr=-3)
             found = []
             while not found and running.poll() is None:
-                found = list(readers(NO_ACCOUNT))
+                found = list(readers(UID))
             look = as_user(
                 lambda: Path(f"/proc/{found[0]}/environ").read_bytes() and os.kill(os.getpid(), 9), NO_ACCOUNT
             )
