@@ -12,7 +12,7 @@ from epilog_runs import COMMAND, FAULT, IS_ROOT, NO_ACCOUNT, Node, as_user
 
 pytestmark = pytest.mark.skipif(not IS_ROOT, reason="attacks on a program that runs as root: needs root")
 
-UID = NO_ACCOUNT + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
+UID = NO_ACCOUNT + 1 + int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw"))
 """A user of each test process's own: what one does to its readers must not strike another's."""
 
 
@@ -65,7 +65,7 @@ class TestAReaderThatIsTurned:
             while not found and running.poll() is None:
                 found = list(readers(UID))
             look = as_user(
-                lambda: Path(f"/proc/{found[0]}/environ").read_bytes() and os.kill(os.getpid(), 9), NO_ACCOUNT
+                lambda: Path(f"/proc/{found[0]}/environ").read_bytes() and os.kill(os.getpid(), 9), UID
             )
             assert os.waitpid(look, 0)[1] == 0
             assert running.wait(30) == 0
