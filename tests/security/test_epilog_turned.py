@@ -64,9 +64,7 @@ class TestAReaderThatIsTurned:
             found = []
             while not found and running.poll() is None:
                 found = list(readers(UID))
-            look = as_user(
-                lambda: Path(f"/proc/{found[0]}/environ").read_bytes() and os.kill(os.getpid(), 9), UID
-            )
+            look = as_user(lambda: Path(f"/proc/{found[0]}/environ").read_bytes() and os.kill(os.getpid(), 9), UID)
             assert os.waitpid(look, 0)[1] == 0
             assert running.wait(30) == 0
         finally:
