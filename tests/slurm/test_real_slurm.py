@@ -251,7 +251,7 @@ def test_of_an_array_the_task_that_failed_is_judged_by_its_own_log(trial):
     assert all("CUDA out of memory" not in trial.line(numbers[task]) for task in ("7", "9"))
     assert "rank 1" in trial.comment(numbers["8"])
     reports = {file.name for file in trial.cluster.folder("array").glob("denpex*")}
-    assert reports == {f"denpex-{numbers['8']}.{suffix}" for suffix in ("txt", "json")}
+    assert reports == {f"denpex-{numbers['8']}.{suffix}" for suffix in ("txt", "json", "html")}
 
 
 def test_of_a_heterogeneous_job_the_leader_reports_for_all(trial):
