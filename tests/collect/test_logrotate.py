@@ -83,17 +83,32 @@ OPTIONS = [
 ]
 
 
+def stored_lines(job):
+    return [line for data in job.contents() for line in data.splitlines()]
+
+
 def stored(job):
     """All lines that are stored, by their numbers."""
-    return sorted(int(line.split()[2]) for data in job.contents() for line in data.splitlines())
+    return sorted(int(line.split()[2]) for line in stored_lines(job))
 
 
 def on_disk(job):
-    """The numbers of all lines that are in any file."""
+    """All lines that are in any file."""
     parts = [
         gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes() for path in job.logs.iterdir()
     ]
-    return {int(line.split()[2]) for data in parts for line in data.splitlines()}
+    return {line for data in parts for line in data.splitlines()}
+
+
+def is_whole(line):
+    """Whether the writer wrote just this: `copytruncate` can cut a line that is being written when its copy ends."""
+    words = line.decode(errors="replace").split(" ")
+    return (
+        len(words) == 4
+        and words[:2] == ["[rank0]", "step"]
+        and words[2].isdigit()
+        and words[3] == "épreuve" * (int(words[2]) % 50)
+    )
 
 
 @pytest.mark.parametrize("options", OPTIONS)
@@ -136,8 +151,9 @@ def test_what_is_lost_of_a_busy_log_is_lost_on_the_disk_and_counted(job, rotate,
         job.look()
     writer.close()
     job.settle()
-    found = stored(job)
-    assert len(found) == len(set(found))
+    found = stored_lines(job)
+    whole = [line for line in found if is_whole(line)]
+    assert len(whole) == len(set(whole))
     assert set(found) >= on_disk(job)
     assert job.collector.tally.truncations == 5
     assert count == 5 * 4050
