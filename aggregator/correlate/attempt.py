@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from statistics import median
 
 from aggregator.correlate import narrate
 from aggregator.correlate.calls import calls_apart
@@ -201,6 +200,8 @@ def _still_since(stories: Mapping[int, Story], when: int | None) -> list[int]:
     strides = [after - before for times in told for before, after in pairwise(times) if after > before]
     if when is None or not strides:
         return []
+    from statistics import median  # noqa: PLC0415 - brings fractions and decimals
+
     last = max(times[-1] for times in told if times)
     return [last] if when - last > max(_STILL_NS, _STILL_STEPS * int(median(strides))) else []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -97,6 +96,8 @@ def logs(
         raise UsageError("--around already says from when until when", help="leave --since and --until out")
     window_s = _window_s(around)
     least = _level(level)
+    from tempfile import TemporaryDirectory  # noqa: PLC0415
+
     from aggregator.logview.view import LogView  # noqa: PLC0415 - brings the whole parser in
     from aggregator.pipeline import investigate  # noqa: PLC0415
 
@@ -108,7 +109,7 @@ def logs(
     wanted = selection.Wanted(ranks, tuple(node or ()), begin, end, tuple(include or ()), tuple(exclude or ()), least)
     view.check(wanted)
     look = view.look(prefix=not no_prefix, timestamps=timestamps, color=use_color(color, sys.stdout))
-    with tempfile.TemporaryDirectory(prefix="denpex-") as folder:
+    with TemporaryDirectory(prefix="denpex-") as folder:
         shown = _write(view.frames(wanted, tail, Path(folder), redact=redact), form, look, pager=not no_pager)
     if not shown and not quiet:
         complain("no line is like that\n")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import sys
-import tempfile
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -76,12 +75,14 @@ def query(
         raise OutputError("Parquet is not written to standard output", help="name a file with -o")
     if output is not None and not is_stdout:
         refuse_overwrite(output, force=force)
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - every other command would import it too
+
     from aggregator.query import sql as language  # noqa: PLC0415 - brings Polars
     from aggregator.query.tables import empty_tables, tables_of  # noqa: PLC0415 - brings the whole parser in
 
     language.check(sql)
     language.check_plan(sql, empty_tables())
-    with tempfile.TemporaryDirectory(prefix="denpex-") as folder:
+    with TemporaryDirectory(prefix="denpex-") as folder:
         tables = tables_of(with_logs_of_jobs([path]), Path(folder), redact=redact)
         known = empty_tables()
         if language.reads(sql, "signals"):
