@@ -140,6 +140,10 @@ def diagnose(
     if file != "-":
         require_file(Path(file), "`denpex-agg postmortem` reads folders")
     case = investigate([file], naming=naming_from(folders, sources))
+    if not case.verdict.coverage.bytes:
+        raise InputError(
+            "there is nothing to diagnose: the input is empty", where=file, help="give a log, or paste a traceback"
+        )
     options = ReportOptions(redact=redact, color=use_color("auto", sys.stdout), width=text_width(sys.stdout))
     with standard_output() as out:
         reporter("json" if is_json else "text", options).render(case, out)

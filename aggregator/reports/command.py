@@ -16,7 +16,7 @@ from aggregator import safe
 from aggregator.catalogue.command import CatalogueFolders, SourceFolders, naming_from
 from aggregator.diagnostics import start_logging
 from aggregator.engines import LOCAL, EngineName, engine_of
-from aggregator.errors import EXIT_CODES
+from aggregator.errors import EXIT_CODES, UsageError
 from aggregator.history import NoHistory
 from aggregator.reports import ReportOptions, format_of, reporter, reporter_names
 from aggregator.reports.destination import refuse_overwrite, replacing, standard_output, text_width, use_color
@@ -145,7 +145,7 @@ def report(
     """
     start_logging(0 if quiet else 1 + verbose)
     refuse_overwrite(output, force=force)
-    name = report_format or format_of(output.name) or _FOR_FILES
+    name = report_format or _format_for(output)
     case = _investigate(paths, catalogue, source, engine, keep=not no_history)
     with _shareable(case, catalogue, source, anonymise=anonymise, redact=redact) as shown:
         _write(shown, name, output, ColorChoice.NEVER, force=force, redact=redact)
@@ -153,6 +153,19 @@ def report(
         complain(f"{name} report written to {safe.show(str(output))}\n")
     if exit_code:
         raise typer.Exit(outcome_code(case.verdict))
+
+
+def _format_for(output: Path) -> str:
+    """The form that a file's ending names; a page if it has none."""
+    if (found := format_of(output.name)) is not None:
+        return found
+    if output.suffix:
+        raise UsageError(
+            f"no form of report is known by the ending {safe.show(output.suffix)}",
+            where=str(output),
+            help=f"name one with --format: {_NAMES}",
+        )
+    return _FOR_FILES
 
 
 def _investigate(

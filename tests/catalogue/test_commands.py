@@ -123,6 +123,8 @@ def test_what_cannot_be_read_is_told_without_a_traceback(tmp_path):
     for words, says in (
         (("diagnose", tmp_path), "`denpex-agg postmortem` reads folders"),
         (("diagnose", "/dev/zero"), "not a regular file but a device"),
+        (("diagnose", "/dev/null"), "not a regular file but a device"),
+        (("diagnose", "-"), "the input is empty"),
         (("diagnose", tmp_path / ("n" * 300)), "File name too long"),
         (("diagnose", "-", "--source", fifo), "not a folder but a FIFO"),
         (("catalogue", "check", fifo), "not a folder but a FIFO"),

@@ -25,7 +25,7 @@ def test_the_longest_ending_counts(file, name):
 
 @pytest.mark.parametrize(
     ("file", "begins"),
-    [("v.md", "## FAILED"), ("v.prom", "# HELP"), ("v.txt", "FAILED"), ("v.html", "<!"), ("v.xyz", "<!")],
+    [("v.md", "## FAILED"), ("v.prom", "# HELP"), ("v.txt", "FAILED"), ("v.html", "<!"), ("v", "<!")],
 )
 def test_the_files_ending_chooses_the_form_and_a_page_is_written_else(tmp_path, capsys, file, begins):
     assert cli.run(["report", JOB, "-o", str(tmp_path / file)]) == 0
@@ -33,6 +33,12 @@ def test_the_files_ending_chooses_the_form_and_a_page_is_written_else(tmp_path, 
     out, err = capsys.readouterr()
     assert out == ""
     assert err.endswith(f"report written to {tmp_path / file}\n")
+
+
+def test_an_ending_that_names_no_form_is_refused_before_anything_is_read(tmp_path, capsys):
+    assert cli.run(["report", str(tmp_path / "no job"), "-o", str(tmp_path / "v.pdf")]) == 2
+    assert "no form of report is known by the ending .pdf" in capsys.readouterr().err
+    assert not (tmp_path / "v.pdf").exists()
 
 
 def test_a_form_that_is_named_outranks_the_ending(tmp_path, capsys):
