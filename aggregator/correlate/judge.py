@@ -30,6 +30,8 @@ from parsers.records import Role, Signal, Stamp, StampQuality
 
 _LONGEST_NS = 30 * 86_400 * NS
 """No job writes without a date for longer before its first line that has one, or after the last."""
+_CUDA_NS = 1_182_556_800 * NS
+"""When CUDA 1.0 came out: a clock that shows an earlier time was not set yet."""
 _RESTARTS = frozenset({"te.restart"})
 
 
@@ -201,6 +203,7 @@ def _span(evidence: JobEvidence, signals: Sequence[Signal], table: Identity, clo
         if signal.role in {Role.EXTERNAL, Role.EXIT} and signal.stamp is not None and signal.quality is StampQuality.OWN
     ]  # fmt: skip
     known = [clocks.common(stamp.ns, host) for stamp, host in told if stamp.year_known and not stamp.boot]
+    known = [ns for ns in known if ns >= _CUDA_NS] or known
     if not known:
         return []
     first, last = min(known) - _LONGEST_NS, max(known) + _LONGEST_NS

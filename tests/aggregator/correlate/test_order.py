@@ -264,3 +264,13 @@ def test_a_restart_that_succeeds_makes_the_job_a_completed_one(judge):
 def test_an_attempt_that_is_not_told_is_the_first_and_only_one(judge):
     verdict = judge(job((9, 1, NAN)))
     assert [(row.index, row.first_failure) for row in verdict.attempts] == [(0, verdict.first_failure)]
+
+
+def test_a_clock_that_was_not_set_yet_tells_nothing_of_when_the_job_began(judge):
+    log = (
+        "1970-01-01 00:00:31,120 - train - INFO - starting\n"
+        "2026-03-02 10:00:00,000 - train - INFO - step 1 loss 2.0\n"
+        "2026-03-02 10:00:09,000 - train - ERROR - [rank0] RuntimeError: bad sample\n"
+    )
+    job = judge({"rank0.log": log, "rank1.log": "2026-03-02 10:00:01,000 - train - INFO - step 1 loss 2.0\n"}).job
+    assert job.ended - job.started == 9 * 10**9
