@@ -7,20 +7,22 @@ One thread does all of it, a step at a time: `Watch.step` never waits, and tells
 from __future__ import annotations
 
 import math
-import time
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Self
 
 from aggregator.collect.collector import TICK, Collector
 from aggregator.collect.folder import Folder, Hints, is_remote
 from aggregator.collect.tail import Tail
 from aggregator.live.arrangement import Arranger
+from aggregator.live.clock import Clock
 from aggregator.live.newlines import NewLine, NewLines
 from aggregator.live.reducer import Reducer
 from aggregator.live.sightings import Sightings
+from aggregator.live.standing import Standing, attempt_of
 from aggregator.live.states import Assessment, assess, colour_ranks, suspicion_words
+from aggregator.live.storing import Storing
 from aggregator.live.view import Counters, LiveEvent, LiveState, LiveView, RankHealth
 from aggregator.store import Store, StoreStalled
 from aggregator.verdict import Outcome, Verdict
@@ -34,10 +36,6 @@ SCAN_SHARE = 50
 """A listing is not made before so many times the time that the last one took."""
 LOOK, LOOK_LEAST, LOOK_SHARE = 10.0, 1.0, 100
 """Seconds between looks at the ranks' progress: at most, at least, and one more for so many logs."""
-SYNC = 2.0
-"""Seconds between forced writes of the store to the disk."""
-RETRY = 10.0
-"""Seconds at most between attempts to write to a disk that is full."""
 SOON = 0.15
 """Seconds from a line that may change the verdict to the next verdict: what belongs to it comes at the same time."""
 FEW = 256
@@ -48,16 +46,8 @@ AGAIN = 10.0
 """Seconds between verdicts on a job that failed and still writes: it may have gone on."""
 LEARN, LEARN_MOST = 5.0, 900.0
 """Seconds between verdicts on a job that is well, from which it is learned who is who: at first, and after hours."""
-CONFIRM = 5.0
-"""Seconds for which a failure must stand before anybody is told: a fault may be caught, more evidence may come."""
-CONFIRM_MOST = 60.0
-"""The same where steps take long: twice as long as one, but no longer than this."""
-HUNG = 30.0
-"""The same for a job that hangs, as far as its own messages tell."""
 BEHIND = 3.0
 """Seconds for which reading on comes before everything else."""
-SETTLE = 3.0
-"""Seconds for which a rank that others are said to wait for must stand before it is named."""
 SHARE, LEARN_SHARE = 5.0, 50.0
 """A verdict is not made before so many times the time that the last one took: a hasty one, or one to learn from."""
 SLICE = 0.1
@@ -65,14 +55,6 @@ SLICE = 0.1
 RATE = 5.0
 """Seconds over which lines are counted for their rate."""
 MAX_EVENTS = 1000
-
-
-@dataclass(frozen=True, slots=True)
-class Clock:
-    """Where the time comes from: `monotonic` in seconds, `wall` in ns since the epoch, UTC."""
-
-    monotonic: Callable[[], float] = time.monotonic
-    wall: Callable[[], int] = time.time_ns
 
 
 class Watch:
@@ -111,7 +93,8 @@ class Watch:
         self._assessment = Assessment(LiveState.WAITING, "no line has been written yet")
         self._counters = Counters(bytes=sum(stream.position for stream in store.streams.values()))
         now, self._since = self._clock.monotonic(), self._clock.wall()
-        self._scanned_at, self._scan_at, self._look_at, self._sync_at, self._flush_at = -SCAN, now, now, now, now
+        self._scanned_at, self._scan_at, self._look_at = -SCAN, now, now
+        self._storing, self._standing = Storing(store, now), Standing()
         self._judge_at: float | None = now
         self._rested_at, self._learn_s = now, LEARN
         self._looks: Iterator[None] | None = None
@@ -119,14 +102,11 @@ class Watch:
         self._urgent: set[int] = set()
         """Streams of which the next verdict must know the newest lines."""
         self._ended: set[int] = set()
-        self._stalls = 0
         self._grown_at = now
         self._there = 0
         """Bytes of all files that there were at first."""
         self._behind_since: float | None = None
-        self._named: object = None
         self._ranks: tuple[tuple[object, ...], tuple[RankHealth, ...]] | None = None
-        self._named_at = now
         self._judged_at = now
         """When all streams were looked at for a verdict."""
         self._rate = (now, 0)
@@ -209,7 +189,7 @@ class Watch:
         self.verdict = replace(self.verdict, warnings=(*self.verdict.warnings, *warnings))
         self._assess(now)
         if self._dispatcher is not None and self._assessment.state is LiveState.FAILED:
-            self._dispatcher.failed(self.verdict, _attempt(self.verdict))
+            self._dispatcher.failed(self.verdict, attempt_of(self.verdict))
         return self.verdict
 
     def _unread(self, there: Mapping[int, int]) -> int:
@@ -227,7 +207,7 @@ class Watch:
             job=self._display, state=assessment.state, since=self._since, now=self._clock.wall(),
             headline=assessment.headline, ranks=self._ranks[1],
             world_size=verdict.job.world_size if verdict is not None else None, events=tuple(self._events.copy()),
-            suspicion=assessment.suspicion, verdict=verdict, attempt=_attempt(verdict),
+            suspicion=assessment.suspicion, verdict=verdict, attempt=attempt_of(verdict),
             skipped=self._arranger.skipped, warnings=tuple(self._warnings), counters=self._counters,
         )  # fmt: skip
 
@@ -281,22 +261,11 @@ class Watch:
         return changed
 
     def _flush(self, now: float) -> None:
-        """Store what was read; while the disk takes nothing, what fits into memory is judged all the same."""
-        if now < self._flush_at:
-            return
-        try:
-            self._store.flush(sync=now >= self._sync_at)
-        except StoreStalled as error:
-            if self._stalls == 0:
-                self._warn(f"nothing can be stored at the moment: {error.text}; trying again")
-            self._stalls += 1
-            self._flush_at = now + min(2.0 ** min(self._stalls, 4), RETRY)
-            return
-        if self._stalls:
+        told = self._storing.flush(now)
+        if isinstance(told, StoreStalled):
+            self._warn(f"nothing can be stored at the moment: {told.text}; trying again")
+        elif told:
             self._events.append(LiveEvent(self._clock.wall(), "storing again"))
-        self._stalls = 0
-        if now >= self._sync_at:
-            self._sync_at = now + SYNC
 
     def _notice(self, arrived: Sequence[tuple[int, bytes]], now: float) -> None:
         """Whether what has come may change the verdict."""
@@ -336,13 +305,13 @@ class Watch:
         elif not self._has_looked(now):
             return
         self._looks = None
-        attempt = _attempt(self.verdict)
+        attempt = attempt_of(self.verdict)
         try:
             self.verdict = self._told(self._reducer.verdict(anew=self._urgent))
         except Exception as error:  # noqa: BLE001 - what is read must be kept, even if it cannot be judged
             self._warn(f"this is a bug: no verdict could be made: {type(error).__name__}: {error}; trying again")
         self._urgent = set()
-        if _attempt(self.verdict) != attempt:
+        if attempt_of(self.verdict) != attempt:
             self._sightings.restart()
             self._ended.clear()
         ended, self._judge_at = self._clock.monotonic(), None
@@ -376,9 +345,9 @@ class Watch:
     def _assess(self, now: float) -> None:
         wall = self._clock.wall()
         before = self._assessment
-        settled = self._named is not None and now - self._named_at >= SETTLE
         fresh = assess(
-            self.verdict, self._sightings.suspicion, now=wall, is_any=self._counters.bytes > 0, settled=settled
+            self.verdict, self._sightings.suspicion, now=wall, is_any=self._counters.bytes > 0,
+            settled=self._standing.is_settled(now),
         )  # fmt: skip
         if fresh.suspicion is not None and before.suspicion is not None:
             since = min(fresh.suspicion.since, before.suspicion.since)
@@ -390,25 +359,17 @@ class Watch:
 
     def _confirm(self, now: float) -> None:
         """Tells people of a failure that has stood for a while."""
-        verdict, dispatcher = self.verdict, self._dispatcher
+        verdict = self.verdict
         if verdict is None or (self._assessment.state is not LiveState.FAILED and verdict.outcome is not Outcome.HUNG):
-            self._named = None
+            self._standing.name(None, now)
             return
-        failure = verdict.first_failure
-        named = (_attempt(verdict), verdict.outcome, failure and (failure.ranks, failure.kind))
-        if named != self._named:
-            self._named, self._named_at = named, now
-        elif dispatcher is not None and now - self._named_at >= (wait := self._patience(verdict)):
-            if self._judged_at >= self._named_at + wait:
-                dispatcher.failed(verdict, _attempt(verdict))
-            else:
-                self._judge_by(now)  # nobody is told of what has gone on meanwhile
-
-    def _patience(self, verdict: Verdict) -> float:
-        """Seconds for which a failure must stand: whoever went on from it would have shown that."""
-        if verdict.outcome is Outcome.HUNG:
-            return HUNG
-        return min(max(CONFIRM, 2 * self._sightings.usual_step_s), CONFIRM_MOST)
+        stands, due = self._standing.name(verdict, now), self._standing.due(verdict, self._sightings.usual_step_s)
+        if self._dispatcher is None or not stands or now < due:
+            return
+        if self._judged_at >= due:
+            self._dispatcher.failed(verdict, attempt_of(verdict))
+        else:
+            self._judge_by(now)  # nobody is told of what has gone on meanwhile
 
     def _count(self, arrived: Sequence[tuple[int, bytes]], now: float) -> None:
         before, tally = self._counters, self._collector.tally
@@ -437,7 +398,3 @@ class Watch:
 
 def _read_of(tail: Tail) -> int:
     return tail.stream.position if tail.stream is not None else 0
-
-
-def _attempt(verdict: Verdict | None) -> int:
-    return verdict.attempts[-1].index if verdict is not None and verdict.attempts else 0

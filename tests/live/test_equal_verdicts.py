@@ -14,8 +14,9 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from aggregator.export import export_events
+from aggregator.live.clock import Clock
 from aggregator.live.place import run_folder
-from aggregator.live.watch import Clock, Watch
+from aggregator.live.watch import Watch
 from aggregator.pipeline import postmortem
 from aggregator.store import Store
 from aggregator.verdict import to_json

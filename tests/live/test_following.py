@@ -5,8 +5,9 @@ from pathlib import Path
 
 import pytest
 
+from aggregator.live.clock import Clock
 from aggregator.live.view import LiveState
-from aggregator.live.watch import Clock, Watch
+from aggregator.live.watch import Watch
 from aggregator.store import Store
 
 RUN = Path(__file__).parents[2] / "sample_runs" / "eval-oom-no-grad" / "job"

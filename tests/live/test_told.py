@@ -2,7 +2,8 @@
 
 import pytest
 
-from aggregator.live.watch import Clock, Watch
+from aggregator.live.clock import Clock
+from aggregator.live.watch import Watch
 from aggregator.store import Store
 
 TRACEBACK = """Traceback (most recent call last):
