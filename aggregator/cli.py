@@ -38,6 +38,7 @@ from aggregator.reports.destination import (
     unwritable,
     use_color,
 )
+from aggregator.serve.command import serve
 from aggregator.sharing import Anonymise
 from aggregator.sharing.command import bundle
 from aggregator.slurm.command import is_epilog, slurm_epilog, without_failing
@@ -231,6 +232,7 @@ app.command(epilog=EXIT_CODES)(explain)
 app.command(epilog=EXIT_CODES)(history)
 app.command(epilog=EXIT_CODES)(logs)
 app.command(epilog=EXIT_CODES)(query)
+app.command(epilog=EXIT_CODES)(serve)
 app.command(epilog=EXIT_CODES)(slurm_epilog)
 
 

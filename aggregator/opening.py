@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Protocol, Self
 
 from aggregator import limits
 from aggregator.firstbytes import compression_of
+from aggregator.held import HeldFile
 from aggregator.inflate import INFLATERS, Inflater
 from aggregator.utf16 import UTF16_NOTE, Utf8Decoder
 from parsers.records import Skipped, Source
@@ -178,6 +179,8 @@ def open_file(source: Source) -> OpenFile:
     Raises:
         OSError: it cannot be opened, or is not for us to read; a file behind a URL tells that when it is read.
     """
+    if source.held is not None:
+        return HeldFile(source.held)
     if source.remote is not None:
         from aggregator.remote.files import RemoteFile  # noqa: PLC0415 - few jobs are behind URLs
 

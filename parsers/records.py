@@ -52,8 +52,8 @@ class Remote:
 class Source:
     """One input file and what its name and place tell.
 
-    `path` is relative to the job folder with forward slashes (what evidence cites); `real` or `remote` is where the
-    bytes are, neither for standard input. `rank` is global. `layout` names the discovery rule that matched.
+    `path` is relative to the job folder with forward slashes (what evidence cites); `real`, `remote` or `held` is where
+    the bytes are, none of them for standard input. `rank` is global. `layout` names the discovery rule that matched.
     """
 
     index: int
@@ -76,12 +76,14 @@ class Source:
     @property
     def is_stdin(self) -> bool:
         """Whether its bytes come from standard input."""
-        return self.real is None and self.remote is None
+        return self.real is None and self.remote is None and self.held is None
 
     @property
     def is_shared(self) -> bool:
         """Whether another process of this machine can read it, too."""
-        return not self.is_stdin and not (self.remote is not None and self.remote.url.startswith("memory:"))
+        if self.remote is not None:
+            return not self.remote.url.startswith("memory:")
+        return self.real is not None
 
     @property
     def reference_ns(self) -> int | None:
@@ -91,6 +93,8 @@ class Source:
     group: str | None = None
     """Sources that describe the same launcher incarnation share it (torchrun's `<run-id>_<random>` folder, say)."""
     remote: Remote | None = None
+    held: bytes | None = field(default=None, repr=False, compare=False)
+    """The bytes themselves, of a file that is in memory only."""
 
 
 @dataclass(frozen=True, slots=True)

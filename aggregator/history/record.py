@@ -91,7 +91,7 @@ def record_of(paths: Sequence[str], verdict: Verdict, now_ns: int) -> Record:
     last = _ending(verdict.outcome, verdict.first_failure)
     return Record(
         recorded=now_ns,
-        job=hashlib.sha256("\0".join(real).encode("utf-8", "surrogateescape")).hexdigest()[:16],
+        job=job_key(real),
         name=_clean(job.id or job.path),
         path=_clean(real[0]),
         attempts=(*endings[:-1], last),
@@ -99,6 +99,11 @@ def record_of(paths: Sequence[str], verdict: Verdict, now_ns: int) -> Record:
         ended=job.ended,
         world_size=job.world_size,
     )
+
+
+def job_key(real: Sequence[str]) -> str:
+    """What `Record.job` is for a job of these resolved paths, in order."""
+    return hashlib.sha256("\0".join(real).encode("utf-8", "surrogateescape")).hexdigest()[:16]
 
 
 def _ending(outcome: str, failure: Failure | None) -> Ending:

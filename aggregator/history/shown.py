@@ -64,12 +64,16 @@ def _section(title: str, found: Sequence[Recurrence], *, are_kinds: bool) -> Ite
 def _told(record: Record, ending: Ending) -> str:
     """One attempt in a line."""
     moment = words.moment(ending.time if ending.time is not None else record.time)
-    text = f"{moment or 'at an unknown time'} {ending.outcome}"
+    return f"{moment or 'at an unknown time'} {ending_words(ending)}"
+
+
+def ending_words(ending: Ending) -> str:
+    """How an attempt ended, and what failed first in it: `failed: rank 3 (node-a): CUDA out of memory`."""
     if not ending.kind:
-        return text
+        return ending.outcome
     who = words.ranks_words(ending.ranks) if ending.ranks else "no rank named"
     where = f" ({', '.join(ending.hosts[:_NAMES])})" if ending.hosts else ""
-    return f"{text}: {who}{where}: {words.kind_words(ending.kind)}"
+    return f"{ending.outcome}: {who}{where}: {words.kind_words(ending.kind)}"
 
 
 def _day(ns: int) -> str:

@@ -65,7 +65,7 @@ class Lock:
         os.close(self._descriptor)
 
     def _take(self) -> None:
-        owner = self._read_owner()
+        owner = _owner_of(self._descriptor)
         try:
             fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -73,30 +73,12 @@ class Lock:
         except OSError as error:
             if error.errno not in _NO_FLOCK:
                 raise
-            if owner is not None and self._alive(owner):
+            if owner is not None and _is_alive(owner, self._descriptor):
                 raise self._refusal(owner) from None
         me = _Owner(os.getpid(), os.uname().nodename, datetime.now(UTC).isoformat(timespec="seconds"))
         text = json.dumps(asdict(me)).encode()
         os.pwrite(self._descriptor, text, 0)
         os.ftruncate(self._descriptor, len(text))
-
-    def _read_owner(self) -> _Owner | None:
-        try:
-            found = json.loads(os.pread(self._descriptor, 4096, 0))
-            return _Owner(int(found["pid"]), str(found["host"]), str(found["started"]))
-        except (ValueError, TypeError, KeyError):  # released, or torn while it was written
-            return None
-
-    def _alive(self, owner: _Owner) -> bool:
-        if owner.host != os.uname().nodename:
-            return time.time() - os.fstat(self._descriptor).st_mtime <= _STALE_S
-        try:
-            os.kill(owner.pid, 0)
-        except ProcessLookupError:
-            return False
-        except PermissionError:  # somebody else's process
-            return True
-        return True
 
     def _refusal(self, owner: _Owner | None) -> OutputError:
         who = f"process {owner.pid} on {owner.host}, since {owner.started}" if owner else "it does not say which"
@@ -105,3 +87,36 @@ class Lock:
             where=str(self._path),
             help="end it first, or use another state folder",
         )
+
+
+def is_held(folder: Path) -> bool:
+    """Whether somebody writes the store of this folder, as far as its lock file tells: the lock is not touched."""
+    try:
+        descriptor = os.open(folder / "lock", os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:
+        return False
+    try:
+        owner = _owner_of(descriptor)
+        return owner is not None and _is_alive(owner, descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _owner_of(descriptor: int) -> _Owner | None:
+    try:
+        found = json.loads(os.pread(descriptor, 4096, 0))
+        return _Owner(int(found["pid"]), str(found["host"]), str(found["started"]))
+    except (ValueError, TypeError, KeyError):  # released, or torn while it was written
+        return None
+
+
+def _is_alive(owner: _Owner, descriptor: int) -> bool:
+    if owner.host != os.uname().nodename:
+        return time.time() - os.fstat(descriptor).st_mtime <= _STALE_S
+    try:
+        os.kill(owner.pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # somebody else's process
+        return True
+    return True

@@ -1,0 +1,169 @@
+"""What is at each address of the site, without a word of HTTP."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import threading
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+from aggregator import safe
+from aggregator.history.shown import ending_words
+from aggregator.live.view import LiveState
+from aggregator.reports.words import moment
+from aggregator.serve.pages import Row, Upload, page, problem_page, report_policy
+from aggregator.serve.task import OK, Answer
+
+if TYPE_CHECKING:
+    from aggregator.serve.jobs import Job, Root
+    from aggregator.serve.judging import Judges
+
+MOST_UPLOAD = 128 << 20
+"""Bytes of an upload."""
+_KEPT = 8
+"""Results that are kept; with one more, the one that was asked for longest ago goes."""
+_FRESH_S = 10.0
+"""Seconds for which a job is not read anew."""
+_NS_PER_S = 1_000_000_000
+_LIVE_NS = 600 * _NS_PER_S
+"""A job whose files changed since is asked for again and again."""
+_HTML, _JSON = "text/html; charset=utf-8", "application/json"
+NOT_FOUND = 404
+
+
+@dataclass(frozen=True, slots=True)
+class Response:
+    """What goes back: `policy` is the Content-Security-Policy."""
+
+    status: int
+    kind: str
+    body: str
+    policy: str = "default-src 'none'; frame-ancestors 'none'"
+
+
+@dataclass(frozen=True, slots=True)
+class _Result:
+    name: str
+    answer: Answer
+    at_s: float
+
+
+class Site:
+    """The pages of one server. Threads may call it at once."""
+
+    def __init__(self, judges: Judges, root: Root | None) -> None:
+        self._judges = judges
+        self._root = root
+        self._lock = threading.Lock()
+        self._results: OrderedDict[str, _Result] = OrderedDict()
+        self._known: dict[str, Answer] = {}
+        """Of each job that was read, what its row in the list says."""
+
+    def get(self, path: str) -> Response:
+        """The page at a path."""
+        match path.split("/"):
+            case [""]:
+                return self._page()
+            case ["upload", name]:
+                number, _, form = name.partition(".")
+                result = self._result(number)
+                return missing() if result is None else _told(result.answer, form)
+            case ["job", job] if self._root is not None:
+                number, _, form = job.partition(".")
+                answer = self._job(number)
+                return missing() if answer is None else _told(answer, form)
+        return missing()
+
+    def post(self, path: str, query: str, data: bytes) -> Response:
+        """Takes an upload; `query` has its `name` and `changed`, ms since the epoch, both of which may be missing."""
+        if path != "upload":
+            return missing()
+        asked = parse_qs(query)
+        name, changed = asked.get("name", [""])[0], asked.get("changed", [""])[0]
+        mtime_ns = int(changed) * 1_000_000 if changed.isascii() and changed.isdigit() and len(changed) < 16 else None  # noqa: PLR2004 - of later years no stamp is made
+        answer = self._judges.upload(name, data, mtime_ns)
+        if answer.status != OK:
+            return Response(answer.status, _JSON, json.dumps({"problem": answer.headline, "help": answer.help}))
+        number = secrets.token_urlsafe(9)
+        self._keep(number, safe.show(safe.mask(name), 100) or "pasted text", answer)
+        return Response(OK, _JSON, json.dumps({"report": f"upload/{number}"}))
+
+    def _job(self, number: str) -> Answer | None:
+        assert self._root is not None
+        result = self._result(number)
+        if result is not None and time.monotonic() - result.at_s < _FRESH_S:
+            return result.answer
+        try:
+            path = self._root.path_of(number)
+        except OSError:
+            return None
+        if path is None:
+            return None
+        answer = self._judges.folder(path)
+        self._keep(number, "", answer)
+        with self._lock:
+            self._known[number] = replace(answer, html="", json="")
+        return answer
+
+    def _keep(self, number: str, name: str, answer: Answer) -> None:
+        with self._lock:
+            self._results[number] = _Result(name, answer, time.monotonic())
+            self._results.move_to_end(number)
+            while len(self._results) > _KEPT:
+                self._results.popitem(last=False)
+
+    def _result(self, number: str) -> _Result | None:
+        with self._lock:
+            if number in self._results:
+                self._results.move_to_end(number)
+            return self._results.get(number)
+
+    def _page(self) -> Response:
+        with self._lock:
+            uploads = [Upload(number, it.name, it.answer) for number, it in self._results.items() if it.name]
+        try:
+            rows = None if self._root is None else [self._row(job) for job in self._root.jobs()]
+        except OSError as error:
+            return _problem(500, f"the folder of the jobs cannot be listed: {error.strerror}", "")
+        root = "" if self._root is None else self._root.name
+        return Response(OK, _HTML, *page(root, rows, uploads[::-1], MOST_UPLOAD >> 20))
+
+    def _row(self, job: Job) -> Row:
+        changed, state, verdict = job.changed_ns, "", "not read yet"
+        known = self._known.get(job.id)
+        if known is not None:
+            changed, state, verdict = known.changed_ns or changed, known.state, known.headline
+        elif job.kept is not None:
+            verdict = f"{ending_words(job.kept.last)} (as of {moment(job.kept.recorded)})"
+        return Row(job.id, job.name, moment(changed) or "", state, verdict, is_watched=job.is_watched)
+
+
+def _told(answer: Answer, form: str) -> Response:
+    """An answer as a page, as the verdict's JSON, or as what its row in the list says."""
+    if form == "row":
+        is_live = answer.state != LiveState.FINISHED and time.time_ns() - (answer.changed_ns or 0) < _LIVE_NS
+        told = {
+            "state": answer.state or "not read",
+            "verdict": " ".join(filter(None, (answer.headline, answer.help and f"({answer.help})"))),
+            "changed": moment(answer.changed_ns),
+            "live": is_live,
+        }
+        return Response(OK, _JSON, json.dumps(told))
+    if form not in {"", "json"}:
+        return missing()
+    if answer.status != OK:
+        return _problem(answer.status, answer.headline, answer.help)
+    return Response(OK, _JSON, answer.json) if form else Response(OK, _HTML, answer.html, report_policy())
+
+
+def missing() -> Response:
+    """There is nothing at an address."""
+    return _problem(NOT_FOUND, "there is nothing here", "open the address that denpex-agg serve has printed")
+
+
+def _problem(status: int, what: str, help_text: str) -> Response:
+    return Response(status, _HTML, *problem_page(what, help_text))

@@ -1,0 +1,35 @@
+"""What the server and the children that read for it say to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+OK, NOT_A_JOB, TOO_MUCH, BUG, BUSY, TIME_OUT = 200, 422, 413, 500, 503, 504
+"""How it went, as HTTP has it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    """What to read, in how many seconds: the folder `path`, or, if that is empty, an upload of `name`."""
+
+    time_s: float
+    path: str = ""
+    name: str = ""
+    mtime_ns: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The verdict in words, and its reports; or, if `status` is not OK, what is wrong and what to do.
+
+    `state` is how the job is doing, a `LiveState`; `changed_ns` the last change of its files.
+    """
+
+    status: int
+    headline: str
+    help: str = ""
+    outcome: str = ""
+    state: str = ""
+    changed_ns: int | None = None
+    html: str = ""
+    json: str = ""
