@@ -8,18 +8,17 @@ what no program prints itself; or the processes name themselves by the same numb
 from __future__ import annotations
 
 from collections import Counter
-from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from parsers.later import later
 from parsers.stacks import TRACEBACK_HEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Sequence
 
 TAGGED: Final = later(r"(?:(?P<host>[a-z][a-z_-]{0,40}\d[\w.-]{0,60}) )?(?:[rR]ank[ =:]{0,2}|r)(?P<rank>\d{1,5}) ")
 """A rank in front of a text that could be a sentence about it: `rank 3 ready`, `pw2 r3 step 5`."""
-_MAY_BE_TAGGED: Final = later(r"(?:[rR]ank[ =:]{0,2}|\br)\d{1,5} ")
+_MAY_BE_TAGGED: Final = later(r"[rR](?:ank[ =:]{0,2}|(?<=\br))\d{1,5} ")
 _NUMBERED: Final = later(r"\[(\d{1,5})\] ")
 _SELF: Final = later(r"(?i)(?<![a-z_])(?:global[ _])?(?:rank|procid)[ :=_]{0,3}(\d{1,6})\b")
 _TAGGED: Final = later(r"(?:\d[\d:., TZ-]{7,34} )?\[(?i:rank)[ :=_]?(\d{1,6})\]")
@@ -29,22 +28,27 @@ _SURE: Final = 4
 """Lines that name themselves as their label does, for each that does not."""
 
 
-def may_be_tagged(lines: Iterable[str]) -> bool:
-    """Whether half of the lines hold what `TAGGED` may find, wherever: asked before any line is taken apart."""
-    told = [_MAY_BE_TAGGED.search(line) is not None for line in islice((line for line in lines if line.strip()), 400)]
-    return sum(told) * 2 > len(told)
+def may_be_tagged(lines: Sequence[str]) -> bool:
+    """Whether half of a file's first lines hold what `TAGGED` may find, wherever: asked before any is taken apart."""
+    misses = 0
+    for line in lines:
+        if _MAY_BE_TAGGED.search(line) is None:
+            misses += 1
+            if misses * 2 >= len(lines):
+                return False
+    return bool(lines)
 
 
-def looks_numbered(lines: Iterable[str]) -> bool:
-    """Whether a launcher labelled these lines; pass the first some hundred of a file."""
+def looks_numbered(lines: Sequence[str]) -> bool:
+    """Whether a launcher labelled these lines; pass the first of a file that are not empty."""
+    if sum(line[0] == "[" for line in lines) * 2 <= len(lines):
+        return False
     numbers: Counter[int] = Counter()
     named: Counter[bool] = Counter()
     agreed: set[int] = set()
     tagged: set[int] = set()
-    seen = 0
     written: set[int] = set()
-    for line in islice((line for line in lines if line.strip()), 400):
-        seen += 1
+    for line in lines:
         found = _NUMBERED.match(line)
         if found is None:
             if own := _TAGGED.match(line):
@@ -59,7 +63,7 @@ def looks_numbered(lines: Iterable[str]) -> bool:
             named[int(own[1]) == number] += 1
             agreed.update({number} & {int(own[1])})
     distinct = len(numbers)
-    if distinct < _FEW or numbers.total() * 2 <= seen or numbers.total() < distinct * _FEW:
+    if distinct < _FEW or numbers.total() * 2 <= len(lines) or numbers.total() < distinct * _FEW:
         return False
     if max(numbers) - min(numbers) >= distinct * _FEW or named[False] * _SURE > named[True] > 0:
         return False

@@ -27,7 +27,7 @@ from parsers.records import Known, Stamp
 from parsers.timestamps import StampContext, read_stamp
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 MAX_LAYERS: Final = 10
 _MAX_CHAINS: Final = 512
@@ -50,7 +50,9 @@ _NAMED: Final = later(r"(?P<host>[a-zA-Z][\w.-]{0,100}): ")
 _LISTED: Final = later(r"\bpdsh\b[^\n]{0,400}? -w (?P<hosts>[\w.,-]{1,4000})|'(?P<host>[a-zA-Z][\w.-]{0,100})': \[\d")
 """Where DeepSpeed's launcher lists its hosts: in the command that it starts, and with their ranks."""
 _OFTEN: Final = 3
+_FIRST_LINES: Final = 400
 _LABEL: Final = later(r"(?:P\d{1,4} )? {0,4}\d{1,5}:(?: |$)")
+_LABEL_BEGINS: Final = frozenset("P 0123456789")
 
 
 @dataclass(slots=True)
@@ -80,42 +82,48 @@ class Origin:
     tags: dict[str, str] = field(default_factory=dict)
 
 
-def looks_labelled(lines: Iterable[str]) -> bool:
+def first_lines(head: Iterable[str]) -> list[str]:
+    """The first lines of a file that are not empty, as far as its form is judged by them."""
+    return list(islice((line for line in head if line.strip()), _FIRST_LINES))
+
+
+def looks_labelled(head: Iterable[str]) -> bool:
     """Whether `srun --label` wrote these lines: nearly all that are not empty begin with a number and a colon.
 
     Pass the first some hundred lines of a file. The batch script's own lines, and those of srun itself, have no
     label, hence the tolerance.
     """
-    seen = labelled = 0
-    for line in islice((line for line in lines if line.strip()), 400):
-        seen += 1
-        labelled += _LABEL.match(line) is not None
-    return labelled * 2 > seen
+    lines = first_lines(head)
+    may_be = [line for line in lines if line[0] in _LABEL_BEGINS]
+    return len(may_be) * 2 > len(lines) and sum(_LABEL.match(line) is not None for line in may_be) * 2 > len(lines)
 
 
-def hosts_in_front(lines: Iterable[str]) -> frozenset[str]:
+def hosts_in_front(lines: Sequence[str]) -> frozenset[str]:
     """The host names that pdsh and its like put before each line (`node-b: text`), empty if that is not the form.
 
-    Loggers put them between the time and the rank (`[21:00:00] [node-2] [r06] text`). Pass the first some hundred
-    lines of a file. A name holds a digit, or the launcher lists it, and comes often; together they begin most
-    lines.
+    Loggers put them between the time and the rank (`[21:00:00] [node-2] [r06] text`). Pass the `first_lines` of a
+    file. A name holds a digit, or the launcher lists it, and comes often; together they begin most lines.
     """
     names: Counter[str] = Counter()
     plain: Counter[str] = Counter()
-    listed: set[str] = set()
-    seen = 0
-    for line in islice((line for line in lines if line.strip()), 400):
-        seen += 1
+    misses = 0
+    for line in lines:
         if (found := _HOSTED.match(line)) and not _NO_HOST.match(found["node"] or ""):
             names[found["host"] or found["node"]] += 1
         elif found := _NAMED.match(line):
             plain[found["host"]] += 1
+        else:
+            misses += 1
+            if misses * 2 >= len(lines):
+                return frozenset()
+    listed: set[str] = set()
+    for line in lines:
         if "pdsh" in line or "': [" in line:  # the pattern alone costs twenty times as much
             for told in _LISTED.finditer(line):
                 listed.update(told["hosts"].split(",") if told["hosts"] else [told["host"]])
     names.update({name: count for name, count in plain.items() if name in listed})
     often = {name: count for name, count in names.items() if count > _OFTEN}
-    return frozenset(often) if sum(often.values()) * 2 > seen else frozenset()
+    return frozenset(often) if sum(often.values()) * 2 > len(lines) else frozenset()
 
 
 def looks_tagged(origins: Iterable[Origin]) -> bool:
@@ -175,9 +183,10 @@ class PrefixStripper:
     @classmethod
     def fitting(cls, rules: PrefixRules, context: StampContext, head: list[str]) -> PrefixStripper:
         """The stripper that fits a file whose first lines are these."""
-        labelled, numbered, hosts = looks_labelled(head), looks_numbered(head), hosts_in_front(head)
+        first = first_lines(head)
+        labelled, numbered, hosts = looks_labelled(first), looks_numbered(first), hosts_in_front(first)
         stripper = cls(rules, context, labelled=labelled, numbered=numbered, hosts=hosts)
-        if may_be_tagged(head) and looks_tagged(stripper.strip(line) for line in head):
+        if may_be_tagged(first) and looks_tagged(stripper.strip(line) for line in head):
             stripper = cls(rules, context, labelled=labelled, numbered=numbered, tagged=True, hosts=hosts)
         return stripper
 
