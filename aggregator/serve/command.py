@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aggregator.serve.site import Site
 
 _MOST_PORT = 65535
+_INTERRUPTED = 130
 
 
 def serve(
@@ -42,14 +43,13 @@ def serve(
     import resource  # noqa: PLC0415 - help does without it
 
     from aggregator.catalogue.entries import default_catalogue  # noqa: PLC0415 - as above
-    from aggregator.parallel import cores  # noqa: PLC0415 - as above
     from aggregator.serve.jobs import Root  # noqa: PLC0415 - as above
     from aggregator.serve.judging import Judges  # noqa: PLC0415 - as above
     from aggregator.serve.site import Site  # noqa: PLC0415 - as above
     from parsers.lexicon import default_lexicon  # noqa: PLC0415 - as above
 
     site_root = None if root is None else Root(root)
-    judges = Judges(cores())
+    judges = Judges()
     server = _listening(port, Site(judges, site_root))
     with standard_output() as out:
         out.write(f"{server.url}\n")
@@ -61,6 +61,8 @@ def serve(
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     try:
         server.serve_forever()
+    except KeyboardInterrupt:
+        raise typer.Exit(_INTERRUPTED) from None
     finally:
         server.server_close()
         judges.close()

@@ -11,6 +11,7 @@ from dataclasses import asdict
 
 from aggregator.serve.task import BUG, BUSY, TIME_OUT, Answer, Task
 
+AT_ONCE = 4
 TIME_S = 60.0
 """Seconds that one job may take."""
 _LAST_WORD_S = 1.0
@@ -19,7 +20,7 @@ _LAST_WORD_S = 1.0
 class Judges:
     """At most `most` children at once; each gets `time_s` seconds."""
 
-    def __init__(self, most: int, time_s: float = TIME_S) -> None:
+    def __init__(self, most: int = AT_ONCE, time_s: float = TIME_S) -> None:
         self._time_s = time_s
         self._free = threading.BoundedSemaphore(most)
         self._children = set[subprocess.Popen[bytes]]()
@@ -28,9 +29,9 @@ class Judges:
         """What a job's folder shows."""
         return self._judge(Task(self._time_s, path=path))
 
-    def upload(self, name: str, data: bytes, mtime_ns: int | None) -> Answer:
+    def upload(self, name: str, data: bytes, changed_s: float | None) -> Answer:
         """What an upload shows; see `discover_upload`."""
-        return self._judge(Task(self._time_s, name=name, mtime_ns=mtime_ns), data)
+        return self._judge(Task(self._time_s, name=name, changed_s=changed_s), data)
 
     def close(self) -> None:
         """Ends all children."""
@@ -46,8 +47,9 @@ class Judges:
             self._free.release()
 
     def _asked(self, task: Task, data: bytes) -> Answer:
-        # -P: what lies in the folder that it was started in is not imported. A session of its own: Ctrl-C is for us.
-        command = [sys.executable, "-P", "-m", "aggregator.serve.reader"]
+        # What lies in the working folder is not imported (-P), what is imported leaves no file (-B). In a session of
+        # its own: Ctrl-C is for us.
+        command = [sys.executable, "-P", "-B", "-m", "aggregator.serve.reader"]
         child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
         )
@@ -56,7 +58,7 @@ class Judges:
             told, _ = child.communicate(json.dumps(asdict(task)).encode() + b"\n" + data, timeout=self._time_s)
             return Answer(**json.loads(told))
         except subprocess.TimeoutExpired:
-            help_text = f"run denpex-agg postmortem {task.path or task.name or '-'}, which takes the time that it needs"
+            help_text = "run denpex-agg postmortem on it, which takes the time that it needs"
             return Answer(TIME_OUT, f"reading it took longer than {self._time_s:g} s", help_text)
         except ValueError:  # it was killed
             return Answer(BUG, f"the process that read it ended early (code {child.returncode})", "try again")

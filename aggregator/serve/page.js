@@ -17,7 +17,7 @@
     if (isBusy) return;
     if (data.size === 0) return say("", "there is nothing in it");
     if (data.size > most) {
-      return say("", `larger than ${most / 2 ** 20} MB: run denpex-agg postmortem on it, which takes any size`);
+      return say("", `larger than ${most / 2 ** 20} MB (run denpex-agg postmortem on it, which takes any size)`);
     }
     isBusy = true;
     say(`reading ${name || "the text"} …`);

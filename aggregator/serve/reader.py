@@ -55,7 +55,7 @@ def _judged(task: Task) -> Case:
         if os.path.realpath(task.path) != task.path:
             raise InputError("it has become a link", where=task.path)
         return investigate([task.path], workers=1)
-    found = discover_upload(task.name, sys.stdin.buffer.read(), task.mtime_ns)
+    found = discover_upload(task.name, sys.stdin.buffer.read(), task.changed_s)
     judged = judge_job(collect(found, budget=BUDGET), SHIPPED)
     return Case(judged.verdict, judged)
 

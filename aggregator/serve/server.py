@@ -10,11 +10,13 @@ import threading
 import time
 from contextlib import suppress
 from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
+from socketserver import ThreadingTCPServer
 from typing import TYPE_CHECKING, Any
 
 from aggregator.serve.guard import below, refusal
-from aggregator.serve.site import MOST_UPLOAD, Response, missing
+from aggregator.serve.site import MOST_UPLOAD, NOTHING_HERE, Response, problem
+from aggregator.serve.task import TOO_MUCH
 from aggregator.streams import complain
 
 if TYPE_CHECKING:
@@ -36,9 +38,10 @@ _HEADERS = {
 }
 
 
-class Server(ThreadingHTTPServer):
-    """Serves a site on 127.0.0.1."""
+class Server(ThreadingTCPServer):
+    """Serves a site on 127.0.0.1. Not an `HTTPServer`, which asks the network for its name."""
 
+    allow_reuse_address = True
     daemon_threads = True
     block_on_close = False
     request_queue_size = 128
@@ -129,7 +132,8 @@ class _Handler(BaseHTTPRequestHandler):
         if self.headers.get("Transfer-Encoding") is not None or not (length.isascii() and length.isdigit()):
             self.send_error(HTTPStatus.LENGTH_REQUIRED)
         elif len(length) > 15 or int(length) > MOST_UPLOAD:  # noqa: PLR2004 - no number of a size that anybody has
-            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"larger than {MOST_UPLOAD >> 20} MB")
+            what = f"larger than {MOST_UPLOAD >> 20} MB"
+            self._refuse(TOO_MUCH, what, "run denpex-agg postmortem on it, which takes any size")
         else:
             self._wire.allow(_BODY_S)
             data = self.rfile.read(int(length))
@@ -143,16 +147,12 @@ class _Handler(BaseHTTPRequestHandler):
             return None
         path = below(self.path, self.server.token)
         if path is None:
-            self._send(missing())
-            self._drain()
+            self._refuse(HTTPStatus.NOT_FOUND, *NOTHING_HERE)
         return path
 
-    def _refuse(self, status: HTTPStatus, reason: str) -> None:
-        self._send(Response(status, "text/plain; charset=utf-8", f"{reason}\n"))
-        self._drain()
-
-    def _drain(self) -> None:
-        """Reads what still comes: a connection that is closed over unread bytes takes the answer with it."""
+    def _refuse(self, status: int, what: str, help_text: str = "") -> None:
+        """Answers, and reads what still comes: a connection closed over unread bytes takes the answer with it."""
+        self._send(problem(status, what, help_text, is_upload=self.command == "POST"))
         with suppress(OSError):
             self.connection.shutdown(socket.SHUT_WR)
             self._wire.allow(_LAST_WORD_S)

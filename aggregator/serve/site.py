@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import secrets
 import threading
 import time
@@ -32,7 +33,9 @@ _NS_PER_S = 1_000_000_000
 _LIVE_NS = 600 * _NS_PER_S
 """A job whose files changed since is asked for again and again."""
 _HTML, _JSON = "text/html; charset=utf-8", "application/json"
-NOT_FOUND = 404
+_NOT_FOUND = 404
+NOTHING_HERE = ("there is nothing here", "open the address that denpex-agg serve has printed")
+"""What, and what to do."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,23 +74,23 @@ class Site:
             case ["upload", name]:
                 number, _, form = name.partition(".")
                 result = self._result(number)
-                return missing() if result is None else _told(result.answer, form)
+                return _missing() if result is None else _told(result.answer, form)
             case ["job", job] if self._root is not None:
                 number, _, form = job.partition(".")
                 answer = self._job(number)
-                return missing() if answer is None else _told(answer, form)
-        return missing()
+                return _missing() if answer is None else _told(answer, form)
+        return _missing()
 
     def post(self, path: str, query: str, data: bytes) -> Response:
         """Takes an upload; `query` has its `name` and `changed`, ms since the epoch, both of which may be missing."""
         if path != "upload":
-            return missing()
+            return _missing()
         asked = parse_qs(query)
         name, changed = asked.get("name", [""])[0], asked.get("changed", [""])[0]
-        mtime_ns = int(changed) * 1_000_000 if changed.isascii() and changed.isdigit() and len(changed) < 16 else None  # noqa: PLR2004 - of later years no stamp is made
-        answer = self._judges.upload(name, data, mtime_ns)
+        changed_s = int(changed) / 1000 if re.fullmatch(r"[0-9]{1,15}", changed) else None
+        answer = self._judges.upload(name, data, changed_s)
         if answer.status != OK:
-            return Response(answer.status, _JSON, json.dumps({"problem": answer.headline, "help": answer.help}))
+            return problem(answer.status, answer.headline, answer.help, is_upload=True)
         number = secrets.token_urlsafe(9)
         self._keep(number, safe.show(safe.mask(name), 100) or "pasted text", answer)
         return Response(OK, _JSON, json.dumps({"report": f"upload/{number}"}))
@@ -128,7 +131,7 @@ class Site:
         try:
             rows = None if self._root is None else [self._row(job) for job in self._root.jobs()]
         except OSError as error:
-            return _problem(500, f"the folder of the jobs cannot be listed: {error.strerror}", "")
+            return problem(500, f"the folder of the jobs cannot be listed: {error.strerror}", "")
         root = "" if self._root is None else self._root.name
         return Response(OK, _HTML, *page(root, rows, uploads[::-1], MOST_UPLOAD >> 20))
 
@@ -154,16 +157,18 @@ def _told(answer: Answer, form: str) -> Response:
         }
         return Response(OK, _JSON, json.dumps(told))
     if form not in {"", "json"}:
-        return missing()
+        return _missing()
     if answer.status != OK:
-        return _problem(answer.status, answer.headline, answer.help)
+        return problem(answer.status, answer.headline, answer.help)
     return Response(OK, _JSON, answer.json) if form else Response(OK, _HTML, answer.html, report_policy())
 
 
-def missing() -> Response:
-    """There is nothing at an address."""
-    return _problem(NOT_FOUND, "there is nothing here", "open the address that denpex-agg serve has printed")
+def _missing() -> Response:
+    return problem(_NOT_FOUND, *NOTHING_HERE)
 
 
-def _problem(status: int, what: str, help_text: str) -> Response:
+def problem(status: int, what: str, help_text: str, *, is_upload: bool = False) -> Response:
+    """Says what is wrong and what to do: on a page, or to the page's script, which shows it."""
+    if is_upload:
+        return Response(status, _JSON, json.dumps({"problem": what, "help": help_text}))
     return Response(status, _HTML, *problem_page(what, help_text))

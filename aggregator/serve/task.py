@@ -10,12 +10,12 @@ OK, NOT_A_JOB, TOO_MUCH, BUG, BUSY, TIME_OUT = 200, 422, 413, 500, 503, 504
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What to read, in how many seconds: the folder `path`, or, if that is empty, an upload of `name`."""
+    """What to read, in how many seconds: the folder `path`, or, if that is empty, an upload; see `discover_upload`."""
 
     time_s: float
     path: str = ""
     name: str = ""
-    mtime_ns: int | None = None
+    changed_s: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

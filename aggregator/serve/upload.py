@@ -37,6 +37,7 @@ _PIECE = 256 << 10
 _HEAD = 512
 _MOST_NAME = 255
 _NS_PER_S = 1_000_000_000
+_LATEST_S = 1 << 32
 _DAMAGE = (
     zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError, EOFError, OSError, RuntimeError, ValueError,
 )  # fmt: skip
@@ -95,20 +96,20 @@ class _Entry:
     opened: Callable[[], _Readable]
 
 
-def discover_upload(name: str, data: bytes, mtime_ns: int | None = None) -> Discovery:
+def discover_upload(name: str, data: bytes, changed_s: float | None = None) -> Discovery:
     """The files of an upload: those of an archive, or the one that it is.
 
     Args:
         name: of the file, without folders; empty if text was pasted.
         data: its bytes.
-        mtime_ns: when it was last changed, where that is known.
+        changed_s: when it was last changed, seconds since the epoch, where that is known.
 
     Raises:
         InputError: no log is in it.
         TooMuchError: it unfolds to too much, or holds too many files.
     """
     notes = ReadNotes()
-    held = Source(0, file_name(name), None, SourceKind.LOG, size=len(data), mtime_ns=mtime_ns, held=data)
+    held = Source(0, file_name(name), None, SourceKind.LOG, size=len(data), mtime_ns=_ns(changed_s), held=data)
     if not name:
         held = replace(held, layout="stdin")
     entries = _entries(held, notes)
@@ -142,7 +143,8 @@ def _zipped(held: Source, data: bytes, allowance: _Allowance, notes: ReadNotes) 
         for info in _few(archive.infolist(), held):
             if info.is_dir():
                 continue
-            path = _printable(info.filename)
+            on_windows = info.create_system == 0
+            path = _printable(info.filename.replace("\\", "/") if on_windows else info.filename)
             if stat.S_ISLNK(info.external_attr >> 16):
                 notes.add(path, "a link in an archive: not followed")
             elif info.flag_bits & 1:
@@ -151,8 +153,7 @@ def _zipped(held: Source, data: bytes, allowance: _Allowance, notes: ReadNotes) 
                 seconds = None
                 with suppress(ValueError):  # a date that no calendar has
                     seconds = calendar.timegm((*info.date_time, 0, 0, 0))
-                mtime_ns = None if seconds is None else seconds * _NS_PER_S
-                yield _Entry(path, mtime_ns, partial(_unzipped, archive, info, allowance))
+                yield _Entry(path, _ns(seconds), partial(_unzipped, archive, info, allowance))
 
 
 def _unzipped(archive: zipfile.ZipFile, info: zipfile.ZipInfo, allowance: _Allowance) -> _Metered:
@@ -168,8 +169,7 @@ def _tarred(held: Source, allowance: _Allowance, notes: ReadNotes) -> Iterator[_
                 if info.isreg():
                     content = cast("IO[bytes]", archive.extractfile(info))  # None for what is no file
                     # Metered once more: a sparse file unfolds to more than its archive.
-                    mtime_ns = int(info.mtime * _NS_PER_S)
-                    yield _Entry(path, mtime_ns, partial(_Metered, content, allowance))
+                    yield _Entry(path, _ns(info.mtime), partial(_Metered, content, allowance))
                 elif not info.isdir():
                     notes.add(path, "a link or device in an archive: not followed")
 
@@ -229,6 +229,11 @@ def _reason_to_skip(path: str) -> str | None:
     if any(map(generated_folder, parts[:-1])):
         return "hidden or generated folder"
     return skip_reason(path)
+
+
+def _ns(seconds: float | None) -> int | None:
+    """Of a moment that may be any number."""
+    return int(seconds * _NS_PER_S) if seconds is not None and 0 < seconds < _LATEST_S else None
 
 
 def _printable(name: str) -> str:

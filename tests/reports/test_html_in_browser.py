@@ -7,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from payloads import PAYLOADS
 
 from aggregator.case import Case
 from aggregator.pipeline import investigate
@@ -166,22 +167,6 @@ def test_dark_and_light_differ_and_it_prints(opened):
     assert back[0] != back[1]
     assert page.pdf()[:5] == b"%PDF-"
     assert page.locator("details:not([open])").count() == 0
-
-
-PAYLOADS = (
-    "<script>alert(1)</script>",
-    "</script><script>alert(2)</script>",
-    "<!--<script>",
-    "<img src=x onerror=alert(3)>",
-    '"><svg onload=alert(4)>',
-    "'-alert(5)-'",
-    "{{ 7 * 7 }}{% raw %}",
-    "javascript:alert(6)",
-    "&lt;script&gt;",
-    "\u2028\u2029\u202e\x1b]8;;http://evil/\x07link",
-    "</style><style>*{display:none}</style>",
-    "</title></head>",
-)
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
