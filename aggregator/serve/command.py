@@ -54,8 +54,8 @@ def serve(
     with standard_output() as out:
         out.write(f"{server.url}\n")
         out.flush()
-    default_lexicon()  # what is kept between runs is made now: from here on no byte gets into a file
-    default_catalogue().read_files()
+    default_lexicon()  # what is kept of our own files between runs is made now: from here on no byte gets into a file
+    default_catalogue().all()
     if is_opened:
         _open(server.url)
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
