@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from aggregator.safe import mark
 from parsers.later import later
 
 if TYPE_CHECKING:
@@ -14,11 +15,11 @@ MARK = "PRIVATE KEY"
 """In the first and in the last line of every such block."""
 _BEGIN = later(r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
 _END = later(r"-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----")
-_LONG = later(r"(?P<secret>[A-Za-z0-9+/]{30,}={0,2})[\"',\\]{0,3}\s*$")
+_LONG = later(r"(?<![A-Za-z0-9+/])(?P<secret>[A-Za-z0-9+/]{30,}={0,2})[\"',\\]{0,3}\s*$")
 _SHORT = later(r"(?:^|[\s\]>:|])(?P<secret>[A-Za-z0-9+/]{2,}={0,2})[\"',\\]{0,3}\s*$")
 """The last line of a key is as short as what was left."""
 _NO_DIGITS = str.maketrans("", "", "0123456789")
-_MOST_LINES = 400
+MOST_LINES = 400
 """Lines of a log among which those of one key lie: a key of 16,384 bits has 200, other ranks may print between them."""
 
 
@@ -36,7 +37,7 @@ class KeyBlock:
         block = cls()
         first = next((line for line in lines if _BEGIN.search(line) or _END.search(line)), "")
         if first and not _BEGIN.search(first):
-            block._left = _MOST_LINES
+            block._left = MOST_LINES
         return block
 
     @property
@@ -44,12 +45,17 @@ class KeyBlock:
         """Whether the next line may be the inside of a key."""
         return self._left > 0
 
-    def secret(self, line: str) -> tuple[int, int] | None:
+    def masked(self, line: str) -> str:
+        """The next line without the piece of a key that is in it; the same object if there is none."""
+        span = self._secret(line)
+        return line if span is None else f"{line[: span[0]]}{mark('private-key', line[slice(*span)])}{line[span[1] :]}"
+
+    def _secret(self, line: str) -> tuple[int, int] | None:
         """Where in the next line a piece of a key is."""
         if MARK in line:
             begun, ended = _last(_BEGIN, line), _last(_END, line)
             if begun != ended:
-                self._left = _MOST_LINES if begun > ended else 0
+                self._left = MOST_LINES if begun > ended else 0
                 self._front = None
                 return None
         if self._left == 0:

@@ -9,7 +9,7 @@ import polars as pl
 import pyarrow as pa
 
 from aggregator.keyblocks import MARK, KeyBlock
-from aggregator.safe import mark, mask, secret_patterns
+from aggregator.safe import CSI, mask, secret_patterns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -60,27 +60,30 @@ def _mask_blocks(text: pl.Series, batch: pa.RecordBatch, blocks: dict[str, KeyBl
     """The texts without the inner lines of keys; `blocks` holds, by file, the keys that are not at their end."""
     if not blocks and not text.str.contains(MARK, literal=True).any():
         return text
-    rows, spans = [], []
+    rows, clean_lines = [], []
     paths: list[str] = pl.Series(batch.column("path")).cast(pl.String).to_list()
     for row, (path, line) in enumerate(zip(paths, text, strict=True)):
         if line is None or (path not in blocks and MARK not in line):
             continue
         block = blocks.setdefault(path, KeyBlock())
-        span = block.secret(line)
-        if span is not None:
+        clean = block.masked(line)
+        if clean is not line:
             rows.append(row)
-            spans.append(f"{line[: span[0]]}{mark('private-key', line[slice(*span)])}{line[span[1] :]}")
+            clean_lines.append(clean)
         if not block.is_open:
             del blocks[path]
-    return text.clone().scatter(rows, spans) if rows else text
+    return text.clone().scatter(rows, clean_lines) if rows else text
 
 
 def mask_texts(text: pl.Series) -> pl.Series:
     """The texts, masked as `masked` does it; the same object if no pattern matches any."""
-    near = text.str.contains_any(_keywords(), ascii_case_insensitive=True).arg_true()
+    bare = text
+    if text.str.contains("\x1b", literal=True).any():
+        bare = text.str.replace_all(CSI.pattern, "")
+    near = bare.str.contains_any(_keywords(), ascii_case_insensitive=True).arg_true()
     if len(near) == 0:
         return text
-    suspects = text.gather(near)
+    suspects = bare.gather(near)
     met = suspects.str.extract_many(_keywords(), ascii_case_insensitive=True, overlapping=True).explode().unique()
     keywords = {keyword.lower() for keyword in met.to_list()}
     found = pl.Series([False]).new_from_index(0, len(suspects))

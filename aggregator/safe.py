@@ -10,6 +10,7 @@ import os
 import re
 import tomllib
 import unicodedata
+from bisect import bisect_right
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 REDACT_FILE = Path(__file__).with_name("redact.toml")
 
 _SGR = re.compile(r"(?:\x1b\[|\x9b)[0-9;:]*m")
+CSI = re.compile(r"(?:\x1b\[|\x9b)[0-9;:?]{0,64}[A-Za-z]")
+"""What colours text, or clears the rest of a line; `grep --color` writes both."""
 _SYMBOL_OF_DEL = "\u2421"
 _CONTROL_PICTURES = 0x2400
 _ELLIPSIS = " … "
@@ -131,11 +134,12 @@ def mask(text: str, *, key: bytes = _KEY) -> str:
     Equal secrets get equal masks within one process, so that a reader can still see that two lines hold the same one;
     the key is random and never leaves the process, so that a mask can't be tested against guesses.
     """
-    lowered = text.lower()
+    bare = CSI.sub("", text) if "\x1b" in text or "\x9b" in text else text  # colours may begin within a secret
+    masked, lowered = bare, bare.lower()
     for pattern in secret_patterns():
         if any(keyword in lowered for keyword in pattern.keywords):
-            text = _mask_one(pattern, text, key)
-    return text
+            masked = _mask_one(pattern, masked, key)
+    return text if masked == bare else masked
 
 
 def mask_lines(lines: Sequence[str]) -> list[str]:
@@ -146,13 +150,7 @@ def mask_lines(lines: Sequence[str]) -> list[str]:
     from aggregator.keyblocks import KeyBlock  # noqa: PLC0415 - few outputs show lines one by one
 
     block = KeyBlock.before(lines)
-    masked = []
-    for line in lines:
-        span = block.secret(line)
-        if span is not None:
-            line = f"{line[: span[0]]}{mark('private-key', line[slice(*span)])}{line[span[1] :]}"  # noqa: PLW2901
-        masked.append(mask(line))
-    return masked
+    return [mask(block.masked(line)) for line in lines]
 
 
 def mark(kind: str, secret: str, key: bytes = _KEY) -> str:
@@ -165,13 +163,14 @@ def mark(kind: str, secret: str, key: bytes = _KEY) -> str:
 
 def _mask_one(pattern: SecretPattern, text: str, key: bytes) -> str:
     masked = [found.span() for found in _MASKED.finditer(text)]
+    ends = [end for _, end in masked]
 
     def replace(found: re.Match[str]) -> str:
-        secret = found["secret"]
         first, last = found.span("secret")
-        if any(first < end and begin < last for begin, end in masked):  # an earlier pattern masked it
+        next_mask = bisect_right(ends, first)
+        if next_mask < len(masked) and masked[next_mask][0] < last:  # an earlier pattern masked it
             return found[0]
-        start, end = (position - found.start() for position in found.span("secret"))
-        return f"{found[0][:start]}{mark(pattern.id, secret, key)}{found[0][end:]}"
+        start, end = first - found.start(), last - found.start()
+        return f"{found[0][:start]}{mark(pattern.id, found['secret'], key)}{found[0][end:]}"
 
     return pattern.regex.sub(replace, text)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -14,6 +13,7 @@ from aggregator.errors import UsageError
 from aggregator.pager import paged
 from aggregator.reports.command import ColorChoice
 from aggregator.reports.destination import use_color
+from aggregator.scratch import scratch_folder
 from aggregator.slurm.command import with_logs_of_jobs
 from aggregator.streams import complain
 
@@ -96,8 +96,6 @@ def logs(
         raise UsageError("--around already says from when until when", help="leave --since and --until out")
     window_s = _window_s(around)
     least = _level(level)
-    from tempfile import TemporaryDirectory  # noqa: PLC0415
-
     from aggregator.logview.view import LogView  # noqa: PLC0415 - brings the whole parser in
     from aggregator.pipeline import investigate  # noqa: PLC0415
 
@@ -109,8 +107,8 @@ def logs(
     wanted = selection.Wanted(ranks, tuple(node or ()), begin, end, tuple(include or ()), tuple(exclude or ()), least)
     view.check(wanted)
     look = view.look(prefix=not no_prefix, timestamps=timestamps, color=use_color(color, sys.stdout))
-    with TemporaryDirectory(prefix="denpex-") as folder:
-        shown = _write(view.frames(wanted, tail, Path(folder), redact=redact), form, look, pager=not no_pager)
+    with scratch_folder() as folder:
+        shown = _write(view.frames(wanted, tail, folder, redact=redact), form, look, pager=not no_pager)
     if not shown and not quiet:
         complain("no line is like that\n")
 

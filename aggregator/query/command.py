@@ -14,6 +14,7 @@ from aggregator.diagnostics import start_logging
 from aggregator.errors import OutputError, UsageError
 from aggregator.pager import paged
 from aggregator.reports.destination import refuse_overwrite, replacing, standard_output
+from aggregator.scratch import scratch_folder
 from aggregator.slurm.command import with_logs_of_jobs
 from aggregator.streams import complain
 
@@ -75,15 +76,13 @@ def query(
         raise OutputError("Parquet is not written to standard output", help="name a file with -o")
     if output is not None and not is_stdout:
         refuse_overwrite(output, force=force)
-    from tempfile import TemporaryDirectory  # noqa: PLC0415 - every other command would import it too
-
     from aggregator.query import sql as language  # noqa: PLC0415 - brings Polars
     from aggregator.query.tables import empty_tables, tables_of  # noqa: PLC0415 - brings the whole parser in
 
     language.check(sql)
     language.check_plan(sql, empty_tables())
-    with TemporaryDirectory(prefix="denpex-") as folder:
-        tables = tables_of(with_logs_of_jobs([path]), Path(folder), redact=redact)
+    with scratch_folder() as folder:
+        tables = tables_of(with_logs_of_jobs([path]), folder, redact=redact)
         known = empty_tables()
         if language.reads(sql, "signals"):
             known["signals"] = tables.signals()
@@ -96,7 +95,7 @@ def query(
                 _write_table(rows, most, None if is_stdout else output, redact=redact, force=force, pager=not no_pager,
                              quiet=quiet)  # fmt: skip
             else:
-                _write(rows.head(most) if most else rows, form, output, Path(folder), redact=redact, force=force)
+                _write(rows.head(most) if most else rows, form, output, folder, redact=redact, force=force)
 
 
 def _write_table(

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ipaddress
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from string import ascii_lowercase
 from typing import TYPE_CHECKING
+
+from ahocorasick_rs import BytesAhoCorasick
 
 from parsers.later import later
 
@@ -48,6 +50,7 @@ _JOB = later(
     r"(?i)(?:\bjob[-_ ]?name[\"']?\s{0,2}[=:]\s{0,2}[\"']?|--job-name[= ]|\s-J\s)(?P<name>[A-Za-z][\w.-]{2,63})"
 )
 _NUMBERS = re.compile(r"[\d-]+$")
+_IN_WORD = re.compile(rb"[A-Za-z0-9_]")
 _SYSTEM = frozenset({
     "bin", "boot", "dev", "etc", "lib", "lib64", "opt", "proc", "root", "run", "sbin", "sys", "tmp", "usr", "var",
 })  # fmt: skip
@@ -67,6 +70,8 @@ _PLAIN = frozenset({
 })  # fmt: skip
 """Words that logs are full of: as names they tell nobody, and to replace them would change what lines say."""
 _SHORT = 3
+_MOST = 100_000
+"""Names of a kind that are told apart; no job has more, and who writes more wants our memory."""
 
 
 def _numbered(prefix: str) -> Callable[[int], str]:
@@ -91,8 +96,35 @@ class _Names:
 
     def of(self, word: str) -> str:
         if word not in self.given:
+            if len(self.given) >= _MOST:
+                return self.make(0)
             self.given[word] = self.make(len(self.given) + 1)
         return self.given[word]
+
+
+class _Words:
+    """Replaces words, however many there are, in a time that depends on the text alone."""
+
+    def __init__(self, words: Mapping[str, str], end: str) -> None:
+        """`end` is a pattern of what must not follow a word; before it there is no letter, digit or underscore."""
+        self._words = [(word.encode("utf-8", "surrogatepass"), with_.encode()) for word, with_ in words.items()]
+        self._finder = BytesAhoCorasick([word for word, _ in self._words])
+        self._end = re.compile(end.encode())
+
+    def replaced(self, text: str) -> str:
+        """The text with the first of all words, the longest of those that begin at one place."""
+        data = text.encode("utf-8", "surrogatepass")
+        found = self._finder.find_matches_as_indexes(data, overlapping=True)
+        at, parts = 0, list[bytes]()
+        for number, start, end in sorted(found, key=lambda match: (match[1], -match[2])):
+            if (
+                start >= at
+                and not _IN_WORD.match(data, start - 1 if start else len(data))
+                and not self._end.match(data, end)
+            ):
+                parts += (data[at:start], self._words[number][1])
+                at = end
+        return b"".join([*parts, data[at:]]).decode("utf-8", "surrogatepass") if parts else text
 
 
 class Anonymiser:
@@ -109,9 +141,9 @@ class Anonymiser:
         self._folders = _Names(_numbered("dir"))
         users, jobs, told = set[str](), set[str](), set[str]()
         for text in texts:
-            told.update(found["name"] for found in _HOST.finditer(text))
-            users.update(found["name"] for found in _USER.finditer(text))
-            jobs.update(found["name"] for found in _JOB.finditer(text))
+            for names, pattern in ((told, _HOST), (users, _USER), (jobs, _JOB)):
+                if len(names) < _MOST:
+                    names.update(found["name"] for found in pattern.finditer(text))
         words: dict[str, str] = {}
         for names, make in ((users, _numbered("user")), (jobs - users, _numbered("job"))):
             kept = sorted(name for name in names if name.lower() not in _PLAIN)
@@ -131,9 +163,8 @@ class Anonymiser:
                 stems.setdefault(short, _lettered(len(stems)))
             if "." in host:
                 words[host.split(".", 1)[1]] = "example.org"
-        self._stems = stems
-        self._hosts = _any_of(stems, r"(?![A-Za-z_.]*[A-Za-z_])") if stems else None
-        self._named = _any_of(words, r"(?![A-Za-z0-9_])") if words else None
+        self._hosts = _Words(stems, r"\.*[A-Za-z_]") if stems else None
+        self._named = _Words(words, r"[A-Za-z0-9_]") if words else None
 
     def text(self, text: str) -> str:
         """One line without names."""
@@ -142,11 +173,11 @@ class Anonymiser:
         if "." in text:
             text = _DOMAIN.sub(self._domain, text)
         if self._hosts is not None:
-            text = self._hosts.sub(lambda found: self._stems[found[0]], text)
+            text = self._hosts.replaced(text)
         if "/" in text:
             text = _PATH.sub(self._path, text)
         if self._named is not None:
-            text = self._named.sub(lambda found: self._words[found[0]], text)
+            text = self._named.replaced(text)
         text = _IPV4.sub(self._address, text)
         return _IPV6.sub(self._address, text) if text.count(":") >= _SHORT else text
 
@@ -186,11 +217,6 @@ class Anonymiser:
         if address.is_loopback or address.is_unspecified:
             return found[0]
         return self._addresses.of(found[0])
-
-
-def _any_of(words: Iterable[str], end: str) -> re.Pattern[str]:
-    longest_first = sorted(words, key=lambda word: (-len(word), word))
-    return re.compile(rf"(?<![A-Za-z0-9_])(?:{'|'.join(map(re.escape, longest_first))}){end}")
 
 
 def hosts_of(case: Case) -> set[str]:

@@ -55,8 +55,9 @@ NodeLogs = dict[str, list[str]]
 _ESSENTIAL = ("outcome", "first_failure", "coverage")
 
 _LATER = (
-    "email.utils", "hashlib", "statistics", "tempfile", "aggregator.correlate.collectives", "parsers.flight_recorder",
-    "parsers.safe_pickle",
+    "email.utils", "encodings.utf_16_be", "encodings.utf_16_le", "encodings.utf_8_sig", "hashlib", "statistics",
+    "tempfile", "aggregator.correlate.collectives", "aggregator.correlate.lanes", "aggregator.keyblocks",
+    "parsers.flight_recorder", "parsers.safe_pickle",
 )  # fmt: skip
 """What reading and judging import when they need it, and may then not be able to."""
 

@@ -63,6 +63,39 @@ def test_a_full_disk_of_the_state_and_the_cache_costs_no_verdict(full_disk):
     assert "First failure: rank 3" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("lines", "words"), [
+        (8_500, ["logs"]),  # more than is sorted in memory
+        (300, ["query", "select count(*) from events"]), (300, ["bundle", "-o", "c"]),
+        (300, ["export", "--anonymise", "-o", "e"]),
+    ],
+)  # fmt: skip
+def test_a_full_disk_of_temporary_files_is_told(lines, words, full_disk, tmp_path):
+    job = tmp_path / "job"
+    job.mkdir()
+    (job / "rank_0.log").write_text("".join(f"[rank0]: step {n} loss 1.0 {n:03000}\n" for n in range(lines)))
+    environment = {**os.environ, "TMPDIR": str(full_disk)}
+    done = command(words[0], job, *words[1:], env=environment, cwd=tmp_path)
+    assert done.returncode == 4, done.stderr
+    assert done.stderr.startswith("error: temporary files cannot be written: No space left on device")
+    assert str(full_disk) in done.stderr
+    assert [path.name for path in full_disk.iterdir()] == ["filler"]
+    assert [path.name for path in tmp_path.iterdir() if path.is_file()] == []
+
+
+@pytest.mark.parametrize(
+    "words", [["report", "-o", "r.html"], ["export", "-o", "e.parquet"]], ids=lambda words: words[0]
+)
+def test_a_limit_of_the_size_of_files_is_told(words, tmp_path):
+    limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (4096, 4096))
+    done = command(
+        words[0], SAMPLE, "--no-history" if words[0] == "report" else "-q", *words[1:], cwd=tmp_path, preexec_fn=limit
+    )
+    assert done.returncode == 4, done.stderr
+    assert "File too large" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_disk_that_answers_eio_ends_the_file_there_and_is_told(monkeypatch, tmp_path):
     for rank in range(2):
         (tmp_path / f"rank_{rank}.log").write_text(

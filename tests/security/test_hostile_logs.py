@@ -7,11 +7,12 @@ import resource
 import signal
 import subprocess
 import sys
+import time
 from re import _parser as grammar  # the tree of a pattern tells which text makes it work hardest
 
 import pytest
 
-from aggregator import cli
+from aggregator import cli, safe
 from parsers.lexicon import default_lexicon
 
 HUGE = ("9" * 20, "9" * 4300, "9" * 5000, "-1", "0", "²", "٣")
@@ -272,6 +273,9 @@ def test_s15_lines_that_a_rank_prints_do_not_pin_its_failure_on_another(tmp_path
 LINE = 8 << 10
 """Characters of a hostile line: many ms for a quadratic pattern, less than one for a linear one."""
 LONG_S = 0.15
+CAP = 256 << 10
+"""Characters of the longest line that is masked in one piece."""
+IN_LINES = "hf_" + "aB3dE5gH7j" * 4
 _ONE_OF = {"CATEGORY_DIGIT": "1", "CATEGORY_SPACE": " ", "CATEGORY_WORD": "a", "CATEGORY_NOT_SPACE": "a"}
 
 
@@ -360,3 +364,32 @@ def test_s12_no_message_pattern_can_be_made_to_work_for_long():
     finally:
         signal.signal(signal.SIGVTALRM, handler)
     assert slow == []
+
+
+SECRETIVE = "token=" + IN_LINES + " "
+COSTLY = [
+    "eyJ-",
+    "eyJaaaaaaaaaa.eyJ-",
+    "-----BEGIN PRIVATE KEY-----",
+    "ab://c:",
+    "a:b://",
+    "a_token",
+    "a.",
+    "wandb key ",
+]
+COSTLY += ["bearer ", "sk-", "login a password ", "--a-", "A_", "password=abcdef token=abcdefghijklmnopqrstuvw "]
+
+
+@pytest.mark.parametrize("turn", COSTLY)
+def test_s12_no_line_can_be_made_to_take_long_to_mask(turn):
+    line = SECRETIVE + turn * (CAP // len(turn)) + "\x01 token password ://"
+    began = time.process_time()
+    assert IN_LINES not in safe.mask(line)
+    assert time.process_time() - began < 3  # 20 s for one pattern that looked through the line from each of its places
+
+
+@pytest.mark.parametrize("line", ["A" * CAP, ("A" * 40 + " ") * (CAP // 41), "A" * 40 + " " * CAP], ids=len)
+def test_s12_no_line_behind_a_keys_first_can_be_made_to_take_long(line):
+    began = time.process_time()
+    safe.mask_lines(["-----BEGIN PRIVATE KEY-----", line + "!"])
+    assert time.process_time() - began < 3

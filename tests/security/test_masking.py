@@ -5,8 +5,10 @@ import json
 import os
 import re
 import signal
+import tarfile
 from pathlib import Path
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -82,12 +84,22 @@ def lines(job, capsys, folder):
         yield f"export {form}", run(capsys, "export", "--format", form, "-o", "-", job)
     run(capsys, "export", "-o", folder / "e.parquet", "--force", job)
     yield "export parquet", json.dumps(pq.read_table(folder / "e.parquet").to_pylist(), default=str)
-    yield "watch", run(capsys, "watch", "--plain", "--timeout", "1", "--state-dir", folder / "state", job)
+    words = ["--timeout", "1", "--state-dir", folder / "state", "--prometheus", folder / "watch.prom"]
+    yield "watch", run(capsys, "watch", "-vv", "--plain", *words, job) + (folder / "watch.prom").read_text()
+    yield "watch json", run(capsys, "watch", "--json", *words, job)
+    run(capsys, "bundle", "--force", "-o", folder / "b.tar.zst", job)
+    yield "bundle", unpacked(folder / "b.tar.zst")
 
 
 def outputs(job, capsys, folder):
     yield from verdicts(job, capsys, folder)
     yield from lines(job, capsys, folder)
+
+
+def unpacked(archive):
+    """All names and texts of a bundle."""
+    with pa.CompressedInputStream(str(archive), "zstd") as data, tarfile.open(fileobj=data, mode="r|") as files:
+        return "".join(f"{item.name}\n{files.extractfile(item).read().decode(errors='replace')}" for item in files)
 
 
 def _state():
@@ -132,6 +144,36 @@ def test_s13_a_key_of_many_lines_is_masked_whole_in_every_output(capsys, tmp_pat
     told = "".join(f"2031-02-03 04:05:06,700 [rank1]: {line}\n" for line in PEM)
     file.write_text(told + file.read_text() + "\n".join(PEM) + "\n")
     assert leaking(outputs, job, capsys, tmp_path, *(line[-24:] for line in PEM_LINES), "q1w2e3r4t5") == set()
+
+
+def test_s13_a_secret_that_is_coloured_within_is_masked_in_every_output(capsys, tmp_path):
+    job = job_with(tmp_path / "job", f"{IN_NAMES[:6]}\x1b[1;36m{IN_NAMES[6:9]}\x1b[m\x1b[K{IN_NAMES[9:]}")
+    assert leaking(outputs, job, capsys, tmp_path, IN_NAMES[9:20]) == set()
+
+
+def test_s13_an_error_files_secrets_are_masked_by_their_names_in_a_bundle(capsys, tmp_path):
+    (tmp_path / "job" / "0").mkdir(parents=True)
+    extra = {"py_callstack": "ValueError: x", "timestamp": "1700000000", "DB_PASSWORD": "correct-horse", "argv": {}}
+    extra["argv"] = {"HF_TOKEN": ["not-the-usual-form-1234"], IN_NAMES: 1}
+    told = {"message": {"message": "ValueError: x", "extraInfo": extra}}
+    (tmp_path / "job" / "0" / "error.json").write_text(json.dumps(told))
+    run(capsys, "bundle", "-o", tmp_path / "b.tar.zst", tmp_path / "job")
+    text = unpacked(tmp_path / "b.tar.zst")
+    assert [word for word in ("correct-horse", "not-the-usual", IN_NAMES[:20]) if word in text] == []
+    assert "ValueError" in text
+
+
+def test_s13_no_sample_of_a_secret_is_in_what_the_epilog_writes(tmp_path, node):
+    for number, (_, line, _) in enumerate(SAMPLES):
+        text = (job_with(tmp_path, line) / "rank_1.log").read_text()
+        node.write(f"123/rank_{number}.log", text)
+        node.write(f"123/{number}/error.json", json.dumps({"message": {"message": line, "extraInfo": {}}}))
+    ended = node.epilog()
+    assert "rank" in ended.said
+    data, names = node.written()
+    assert {"denpex-123.txt", "denpex-123.json", "denpex-123.html"} <= names
+    told = without_layout(data.decode() + ended.said + ended.printed)
+    assert [secret for _, _, secret in SAMPLES if pieces(secret) in told] == []
 
 
 def test_s13_a_key_between_other_ranks_lines_is_masked_whole():

@@ -1,11 +1,15 @@
 """What leaves the house has no names in it, and the same verdict."""
 
+import gzip
 import hashlib
 import json
 import re
+import resource
 import signal
 import subprocess
+import sys
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -144,3 +148,42 @@ def test_s14_a_bundle_is_refused_where_it_cannot_be_made(tmp_path, capsys):
     assert cli.run(["bundle", str(RUNS[0] / "job"), "-o", str(tmp_path / "there")]) == 4
     assert cli.run(["bundle", str(tmp_path / "missing"), "-o", str(tmp_path / "new")]) == 3
     assert not (tmp_path / "new").exists()
+
+
+FAULT = "[rank1]: Traceback (most recent call last):\n[rank1]: ValueError: x\n"
+
+
+def test_s14_names_that_would_be_one_in_a_bundle_stay_apart(tmp_path):
+    job = tmp_path / "job"
+    (job / "x").mkdir(parents=True)
+    (job / "rank_1.log").write_text(FAULT)
+    for name, text in {"rank_1.log.gz": "one\n", "x.gz": "two\n", "x/a.log": "three\n", "BUNDLE.md": "four\n"}.items():
+        data = text.encode()
+        (job / name).write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    (job / ("ab1-" * 62 + ".log")).write_text("host=ab1 five\n")  # longer with the other name
+    assert make_bundle([str(job)], tmp_path / "c.tar.zst").files == 6
+    texts = [path.read_text() for path in unpacked(tmp_path / "c.tar.zst", tmp_path / "u").rglob("*") if path.is_file()]
+    assert all(any(word in text for text in texts) for word in ("ValueError", "one", "two", "three", "four", "five"))
+
+
+def test_s14_paths_of_files_lead_nowhere_out_of_a_bundle(tmp_path, monkeypatch):
+    (tmp_path / "d" / "e" / "f").mkdir(parents=True)
+    for name in ("d/a.log", "d/e/b.log"):
+        (tmp_path / name).write_text(FAULT)
+    monkeypatch.chdir(tmp_path / "d" / "e" / "f")
+    make_bundle(["../../a.log", "../b.log"], tmp_path / "c.tar.zst")
+    listed = subprocess.run(
+        ["tar", "--zstd", "-tf", tmp_path / "c.tar.zst"], capture_output=True, text=True, check=True
+    )
+    assert listed.stdout.split() == ["job/BUNDLE.md", "job/a.log", "job/e/b.log"]
+
+
+def test_s14_neither_a_giant_line_nor_thousands_of_names_take_long(tmp_path):
+    letters = "abcdefghij"
+    names = ["".join(letters[int(digit)] for digit in f"{number:05}") for number in range(20_000)]
+    told = "".join(f"host={name}1 user={name}x goes on with some other text\n" for name in names)
+    (tmp_path / "rank_1.log").write_text(told + "ab/cd.e@f:1 -" * 2_000_000 + "\n" + FAULT)
+    command = [sys.executable, "-m", "aggregator", "postmortem", "--anonymise", "--json", "--no-history", tmp_path]
+    limit = partial(resource.setrlimit, resource.RLIMIT_AS, (512 << 20, 512 << 20))
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60, preexec_fn=limit)
+    assert json.loads(done.stdout)["first_failure"]["ranks"] == [1]
