@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 import os
 import re
+import warnings
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -110,7 +111,9 @@ class Sources:
                 self.unread[str(path)] = f"the files of the traceback have more than {MAX_TOKENS:,} words and signs"
                 return None
             self._tokens += tokens
-            return ast.parse(data)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # the parser has an opinion on `x is 1`, and would print it
+                return ast.parse(data)
         except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
             self.unread[str(path)] = f"cannot be parsed ({type(error).__name__})"
             return None

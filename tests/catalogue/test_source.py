@@ -268,3 +268,11 @@ def test_a_collective_under_a_condition_on_the_rank_is_found(tmp_path, test, fou
                 dist.barrier()  #!
     """
     assert (told(tmp_path, "rank-condition", text, "save") is not None) == found
+
+
+def test_what_the_parser_thinks_of_the_source_is_not_printed(tmp_path):
+    path = tmp_path / "train.py"
+    path.write_text("def evaluate(m):\n    m(1 if m is 1else 2, '\\d')\n")
+    sources = Sources()
+    look("grad-mode", [Frame(str(path), 2, "evaluate")], sources)  # a warning would be an error here
+    assert sources.unread == {}
