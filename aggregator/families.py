@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from aggregator.discover import File
 
 _TAIL = 64 << 10
+_SEVERAL = 2
 SAMPLE = 64
 """Files of one family whose content is asked whether the family is what it seems."""
 _STREAM_WORD = later(r"stdout|stderr|(?<![a-z])(?:out|err)(?![a-z])", re.IGNORECASE)
@@ -105,7 +106,10 @@ def _alone(prefix: str, slots: list[_Slot], *, overlap: bool) -> None:
         _assign(slots, "node_rank")
     elif layouts.LOCAL_WORD.fullmatch(word) or (prefix[-1:] in {"", "/"} and names <= {"stdout.log", "stderr.log"}):
         _assign(slots, "local_rank")
-    elif (named or (border[:1] in {".", "_"} and not overlap)) and not _contradicted(slots):
+    elif named or (border[:1] in {".", "_"} and not overlap):
+        if not _contradicted(slots):
+            _assign(slots, "rank")
+    elif not overlap and _confirmed(slots):
         _assign(slots, "rank")
 
 
@@ -119,6 +123,12 @@ def _assign(slots: list[_Slot], key: str, hosts: dict[str, str] | None = None) -
 def _contradicted(slots: list[_Slot]) -> bool:
     """Whether a file of the family holds the tag of another rank: then it is one file a node, or something else."""
     return any((tags := tags_of(slot.file)) and tags != {slot.number} for slot in slots[:SAMPLE])
+
+
+def _confirmed(slots: list[_Slot]) -> bool:
+    """Whether several files of the family hold the tag of the rank that their name tells, and none that of another."""
+    tags = [(slot.number, found) for slot in slots[:SAMPLE] if (found := tags_of(slot.file))]
+    return len(tags) >= _SEVERAL and all(found == {number} for number, found in tags)
 
 
 def tags_of(file: File) -> set[int]:

@@ -9,9 +9,8 @@ from parsers.later import later
 from parsers.records import SourceKind
 
 _KERNEL_WORD = later(
-    r"(?i)(?:^|(?<=[._-]))(?:dmesg|kern(?:el)?|journal(?:ctl)?|syslog|messages|fabricmanager|all|full|xid|nvrm|[thwx]"
-    r"|ipmi(?:tool)?|bmc|sel|elist|list)"
-    r"(?=$|[._-])"
+    r"(?i)(?:^|(?<=[._-]))(?:(?:all|full)[._-])?(?:dmesg|kern(?:el)?|journal(?:ctl)?|syslog|messages|fabricmanager|xid|nvrm"
+    r"|ipmi(?:tool)?|bmc|sel|elist|list)(?:[._-](?:all|full|iso|[thwx]))*(?=$|[._-])"
 )
 _DUMP_NAME = later(
     r"(?:nccl|comm_lib|fr|flight_recorder|gloo|pg)_?trace_rank_?\d+(?:\.(?:json|pkl|pickle))?$", re.IGNORECASE

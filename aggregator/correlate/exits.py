@@ -20,7 +20,12 @@ _NAMES = {
     "killed": 9, "terminated": 15, "aborted": 6, "segmentation fault": 11, "bus error": 7, "hangup": 1,
     "illegal instruction": 4, "floating point exception": 8, "interrupt": 2, "user defined signal 1": 10,
     "user defined signal 2": 12,
+    "getötet": 9, "processus arrêté": 9, "terminado": 9, "已杀死": 9,
+    "speicherzugriffsfehler": 11, "erreur de segmentation": 11, "violación de segmento": 11, "段错误": 11,
+    "abgebrochen": 6, "abandon": 6, "abortado": 6, "已放弃": 6, "已中止": 6,
+    "bus-zugriffsfehler": 7, "erreur de bus": 7, "总线错误": 7,
 }  # fmt: skip
+"""As glibc names them, and as it translates these names."""
 _FATAL_KINDS = {11: "segfault", 7: "bus_error", 4: "abort", 8: "abort", 6: "abort"}
 _SIGNAL_NAME = re.compile(r"^(?:Signals\.)?SIG(?P<name>[A-Z0-9]+)$")
 

@@ -293,6 +293,8 @@ def _silent(stories: Mapping[int, Story], table: Identity) -> list[Suspect]:
         quiet = [rank for rank in quiet if rank not in stories or stories[rank].heard or not stories[rank].aborted]
     if not quiet or len(waiting) * 2 < world or len(quiet) * 3 > world:
         return []
+    if table.world_size is None and not stories.keys() >= set(quiet):
+        return []  # of a world of unknown size others may be missing, too
     kinds = {s.kind for rank in waiting for s in stories[rank].symptoms}
     waited = bool(kinds & WAITING_KINDS)
     kind = _kind_of_silence(kinds, [stories[rank] for rank in quiet if rank in stories], stories)

@@ -91,6 +91,11 @@ def test_siblings_that_number_something_else_are_no_ranks(tmp_path, template):
     assert set(ranks(plant(tmp_path, *(template.format(n) for n in range(4)))).values()) == {None}
 
 
+def test_siblings_under_an_unknown_word_are_ranks_where_two_of_them_say_so_inside(tmp_path):
+    files = {f"rang{n}.log": b"[rank%d]: fertig\n" % n if n in {0, 2} else b"Schritt 1\n" for n in range(4)}
+    assert ranks(plant(tmp_path, files=files)) == {f"rang{n}.log": n for n in range(4)}
+
+
 def test_siblings_that_start_at_one_are_no_ranks(tmp_path):
     assert set(ranks(plant(tmp_path, "log_1.txt", "log_2.txt", "log_3.txt")).values()) == {None}
 
@@ -202,6 +207,9 @@ SEL = b" 1a1 | 12/01/2031 | 06:20:33 | Fan FAN1 | Lower Critical going low | Ass
         ("cn214.dmesg", KMSG, "cn214"),
         ("node4-dmesg.txt", KMSG, "node4"),
         ("dmesg-T.txt", KMSG, None),
+        ("dgx-h-021.dmesg-iso.log", KMSG, "dgx-h-021"),
+        ("dmesg-dgx-h-021.txt", KMSG, "dgx-h-021"),
+        ("all-dmesg-node-2.txt", KMSG, "node-2"),
         ("hgx-b/dmesg", KMSG, "hgx-b"),
         ("dmesg-tx-c.txt", KMSG, "tx-c"),
         ("kern.log", SYSLOG, None),

@@ -211,3 +211,16 @@ def test_tasks_that_one_line_reports_together_are_not_ordered(judge):
     text += ["srun: error: node-a: tasks 1-2: Exited with exit code 1"]
     outcome, how, ranks, _ = brief(judge({"slurm-7.out": lines(*text)}))
     assert (outcome, how, ranks) == ("failed", "ambiguous", (1, 2))
+
+
+def test_a_shell_tells_in_the_user_s_language_which_of_its_processes_crashed(judge):
+    lost = (
+        "[rank{0}]: torch.distributed.DistBackendError: NCCL error: remote process exited or there was a network error"
+    )
+    files = {f"rang{n}.log": "Schritt 1\n" + (lost.format(n) + "\n" if n in {0, 2} else "") for n in range(4)}
+    files["start.out"] = (
+        "./start.sh: Zeile 18: 22841 Speicherzugriffsfehler  (Speicherabzug geschrieben) RANK=3 python train.py\n"
+    )
+    assert brief(judge(files)) == identified(3, "segfault")
+    del files["rang1.log"], files["rang3.log"], files["start.out"]
+    assert brief(judge(files))[1] == "undetermined"  # rank 1 is missing, but who knows which others are
