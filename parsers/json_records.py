@@ -153,8 +153,9 @@ def _trace(raw: dict[str, object]) -> str:
     Formatters keep it as text, as a list of its exceptions with their frames (structlog's `dict_tracebacks`), or tell
     only what was raised.
     """
-    if _TELLS_OF_ERRORS.isdisjoint(raw):
-        return ""
+    if _TELLS_OF_ERRORS.isdisjoint(raw):  # a key of somebody's own
+        told = (value for value in raw.values() if isinstance(value, str) and TRACEBACK_HEAD in value)
+        return next((value.rstrip() for value in told), "")
     raised = next((text for key in _RAISED if isinstance(text := _at(raw, key), str) and text), None)
     reason = next((text for key in _REASON if isinstance(text := _at(raw, key), str) and text), "")
     for key in _TRACE:

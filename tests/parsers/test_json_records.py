@@ -48,6 +48,7 @@ def exceptions(*records):
         {"status": "error", "level": "ERROR", "message": "failed", "error.stack": TRACE},
         {"severity": "ERROR", "jsonPayload": {"message": TRACE}},
         {"severity": "ERROR", "textPayload": TRACE},
+        {"severity": "ERROR", "msg": "uncaught exception", "exc": TRACE},
         {"text": LOGURU, "record": {"message": "failed", "level": {"name": "ERROR"}, "extra": {"rank": 3},
             "exception": {"type": "KeyError", "value": "'k'", "traceback": True}}},
     ],
