@@ -24,7 +24,9 @@ LOOK_BELOW = 4 << 10
 _ENDS = ((64 << 10, 4 << 10, 256 << 10), (256 << 10, 8 << 10, 768 << 10))
 """Head and tail of a file that are parsed line by line: at most, at least, and of all files of a job together."""
 _MANY_FILES = 4096
-"""Beyond so many files tails are shorter, down to half the least: the lines of so many ends are what takes the time."""
+"""Beyond so many files tails are shorter, down to a quarter of the least: the lines of so many ends take the time."""
+_SHORT_HEAD = 1 << 10
+"""Beyond `_MANY_FILES`, bytes of the head of a file whose rank is known: who writes need not be learned from it."""
 _REPEATS = 48
 """How many hits of one keyword set behind one line head are parsed; the rest are counted."""
 _ALIKE = 4
@@ -45,12 +47,13 @@ _DIGITS = re.compile(rb"[0-9]+")
 _HEAD = TRACEBACK_HEAD.encode()
 
 
-def end_sizes(files: int) -> tuple[int, int]:
-    """Bytes of head and tail that are parsed line by line where a job has so many files."""
+def end_sizes(files: int, *, named: bool = False) -> tuple[int, int]:
+    """Bytes of head and tail that are parsed line by line where a job has so many files; is it `named` after a rank?"""
     files = max(files, 1)
     (head, tail) = (max(least, min(most, every // files)) for most, least, every in _ENDS)
     if files > _MANY_FILES:
-        tail = max(tail * _MANY_FILES // files, tail // 2)
+        tail = max(tail * _MANY_FILES // files, tail // 4)
+        head = _SHORT_HEAD if named else head
     return head, tail
 
 

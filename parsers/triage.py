@@ -63,7 +63,7 @@ class LogTriage:
         self._pieces = Pieces()
         self._unread = Unread.of(source.index)
         self._line = 1
-        self._ends = self._head_left, self._tail = end_sizes(files)
+        self._ends = self._head_left, self._tail = end_sizes(files, named=source.rank is not None)
         self._below = 0
         self._repeats = Repeats(self._lexicon)
         self._likely: dict[StreamKey, Message] = {}
@@ -118,7 +118,7 @@ class LogTriage:
 
     def refit(self, context: StampContext, files: int) -> bool:
         """Go on as if begun with these; False, and nothing is changed, where what was read so far depends on others."""
-        head, tail = ends = end_sizes(files)
+        head, tail = ends = end_sizes(files, named=self.scan.source.rank is not None)
         if self._stripper is None:
             self._head_left = head
         elif head != self._ends[0] or tail > self._ends[1] or (self._timeline.incomplete and context != self._context):

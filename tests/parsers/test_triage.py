@@ -486,10 +486,15 @@ def test_signals_come_in_the_order_of_the_file():
 
 
 def test_the_ends_that_are_read_closely_get_shorter_the_more_files_there_are_but_never_vanish():
-    sizes = [end_sizes(files) for files in (0, 1, 8, 100, 10_000)]
-    assert sizes[0] == sizes[1]
-    assert sizes == sorted(sizes, reverse=True)
-    assert min(sizes[-1]) >= 4 << 10
+    for named in (False, True):
+        sizes = [end_sizes(files, named=named) for files in (0, 1, 8, 100, 10_000, 1_000_000)]
+        assert sizes[0] == sizes[1]
+        assert sizes == sorted(sizes, reverse=True)
+        assert min(sizes[-1]) >= 1 << 10
+
+
+def test_who_writes_is_looked_for_in_the_head_where_the_name_of_the_file_does_not_tell():
+    assert end_sizes(10_000)[0] == 4 << 10 > end_sizes(10_000, named=True)[0]
 
 
 def test_the_shipped_engine_is_the_fastest_that_is_installed():
