@@ -80,7 +80,7 @@ def main() -> None:
             return
         with sync_playwright() as playwright, served(SAMPLES.name, folder) as url:
             browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
-            take_picture(browser.new_page(viewport={"width": 1180, "height": 1080}), url, asked.picture.absolute())
+            take_picture(browser.new_page(viewport={"width": 1180, "height": 1220}), url, asked.picture.absolute())
             browser.close()
 
 

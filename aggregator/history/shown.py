@@ -64,16 +64,15 @@ def _section(title: str, found: Sequence[Recurrence], *, are_kinds: bool) -> Ite
 def _told(record: Record, ending: Ending) -> str:
     """One attempt in a line."""
     moment = words.moment(ending.time if ending.time is not None else record.time)
-    return f"{moment or 'at an unknown time'} {ending_words(ending)}"
+    text = f"{moment or 'at an unknown time'} {ending.outcome}"
+    return f"{text}: {failure_words(ending)}" if ending.kind else text
 
 
-def ending_words(ending: Ending) -> str:
-    """How an attempt ended, and what failed first in it: `failed: rank 3 (node-a): CUDA out of memory`."""
-    if not ending.kind:
-        return ending.outcome
+def failure_words(ending: Ending) -> str:
+    """What failed first in an attempt in which something did: `rank 3 (node-a): CUDA out of memory`."""
     who = words.ranks_words(ending.ranks) if ending.ranks else "no rank named"
     where = f" ({', '.join(ending.hosts[:_NAMES])})" if ending.hosts else ""
-    return f"{ending.outcome}: {who}{where}: {words.kind_words(ending.kind)}"
+    return f"{who}{where}: {words.kind_words(ending.kind)}"
 
 
 def _day(ns: int) -> str:

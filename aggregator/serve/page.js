@@ -3,7 +3,7 @@
   "use strict";
   const $ = (id) => document.getElementById(id);
   const most = Number(document.currentScript.dataset.most) * 2 ** 20;
-  const AGAIN_MS = 30000;
+  const AGAIN_MS = 30000, AGAIN_SHARE = 10, AT_ONCE = 2;
 
   // ---- give a log ------------------------------------------------------------------------------------------
   let isBusy = false;
@@ -81,26 +81,30 @@
   rows.forEach((row) => observer.observe(row));
 
   async function ask(row) {
+    const began = Date.now();
     askAt.set(row, Infinity);
     try {
       const told = await (await fetch(`job/${row.dataset.job}.row`)).json();
       const state = row.querySelector(".state");
-      state.textContent = told.state;
-      state.className = `state live-${told.state}`;
+      state.textContent = told.outcome;
+      state.className = `state ${told.outcome}`;
+      row.querySelector(".written").textContent = told.written ? "being written" : "";
       row.querySelector(".verdict").textContent = told.verdict;
       if (told.changed) row.querySelector(".changed").textContent = told.changed;
-      if (told.live) askAt.set(row, Date.now() + AGAIN_MS);
+      if (told.live) askAt.set(row, Date.now() + Math.max(AGAIN_MS, AGAIN_SHARE * (Date.now() - began)));
     } catch {
       askAt.set(row, Date.now() + AGAIN_MS); // gone, or the server has ended
     }
   }
 
-  // One at a time: whoever opens a report is not to wait for the whole list.
-  (async () => {
+  async function keepAsking() {
     for (;;) {
       const due = rows.find((row) => inSight.has(row) && !document.hidden && askAt.get(row) <= Date.now());
       if (due) await ask(due);
       else await new Promise((wake) => setTimeout(wake, 500));
     }
-  })();
+  }
+
+  // Few at once: whoever opens a report is not to wait for the whole list.
+  for (let n = 0; n < AT_ONCE; n++) keepAsking();
 })();

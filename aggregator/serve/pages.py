@@ -33,12 +33,12 @@ class Upload:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A job in the list; `state` is a `LiveState` or empty."""
+    """A job in the list; `outcome` is empty where it is not known."""
 
     id: str
     name: str
     changed: str
-    state: str
+    outcome: str
     verdict: str
     is_watched: bool
 

@@ -18,9 +18,9 @@ from aggregator.case import Case
 from aggregator.catalogue.naming import SHIPPED
 from aggregator.correlate.judge import judge_job
 from aggregator.errors import DenpexError, InputError
-from aggregator.live.states import assess
 from aggregator.pipeline import collect, investigate
 from aggregator.reports import ReportOptions, reporter
+from aggregator.reports.summary import Summary
 from aggregator.serve.task import BUG, NOT_A_JOB, OK, TOO_MUCH, Answer, Task
 from aggregator.serve.upload import BUDGET, TooMuchError, discover_upload
 from aggregator.slurm.privileges import limit_itself
@@ -62,11 +62,10 @@ def _judged(task: Task) -> Case:
 
 def _report(case: Case) -> Answer:
     verdict = case.verdict
-    told = assess(verdict, None, now=0, is_any=True)
     sources = case.judged.evidence.sources if case.judged is not None else ()
     changed_ns = max((source.mtime_ns for source in sources if source.mtime_ns is not None), default=None)
     return Answer(
-        OK, _clean(told.headline), outcome=verdict.outcome.value, state=told.state.value, changed_ns=changed_ns,
+        OK, Summary(verdict, redact=True).headline(), outcome=verdict.outcome.value, changed_ns=changed_ns,
         html=_rendered("html", case), json=_rendered("json", case),
     )  # fmt: skip
 

@@ -66,7 +66,11 @@ class Server(ThreadingTCPServer):
     def process_request(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in the base
         """On a thread of its own, as soon as one is free: a head or an answer that does not come is not waited for."""
         self._slots.acquire()
-        super().process_request(request, client_address)
+        try:
+            super().process_request(request, client_address)
+        except BaseException:  # there is no thread that would do it
+            self._slots.release()
+            raise
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:  # noqa: ANN401 - as in the base
         """One request."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import parse_qs
 
 from aggregator import safe
-from aggregator.history.shown import ending_words
-from aggregator.live.view import LiveState
+from aggregator.history.shown import failure_words
 from aggregator.reports.words import moment
 from aggregator.serve.pages import Row, Upload, page, problem_page, report_policy
 from aggregator.serve.task import OK, Answer
+from aggregator.verdict import Outcome
 
 if TYPE_CHECKING:
     from aggregator.serve.jobs import Job, Root
@@ -30,8 +30,8 @@ _KEPT = 8
 _FRESH_S = 10.0
 """Seconds for which a job is not read anew."""
 _NS_PER_S = 1_000_000_000
-_LIVE_NS = 600 * _NS_PER_S
-"""A job whose files changed since is asked for again and again."""
+_NOW_NS, _LIVE_NS = 60 * _NS_PER_S, 600 * _NS_PER_S
+"""A job whose files changed since is being written; it is asked for again and again."""
 _HTML, _JSON = "text/html; charset=utf-8", "application/json"
 _NOT_FOUND = 404
 NOTHING_HERE = ("there is nothing here", "open the address that denpex-agg serve has printed")
@@ -136,24 +136,27 @@ class Site:
         return Response(OK, _HTML, *page(root, rows, uploads[::-1], MOST_UPLOAD >> 20))
 
     def _row(self, job: Job) -> Row:
-        changed, state, verdict = job.changed_ns, "", "not read yet"
+        changed, outcome, verdict = job.changed_ns, "", "not read yet"
         known = self._known.get(job.id)
         if known is not None:
-            changed, state, verdict = known.changed_ns or changed, known.state, known.headline
+            changed, outcome, verdict = known.changed_ns or changed, known.outcome, known.headline
         elif job.kept is not None:
-            verdict = f"{ending_words(job.kept.last)} (as of {moment(job.kept.recorded)})"
-        return Row(job.id, job.name, moment(changed) or "", state, verdict, is_watched=job.is_watched)
+            ending = job.kept.last
+            told = f"first failure: {failure_words(ending)}" if ending.kind else "no rank failed"
+            outcome, verdict = ending.outcome, f"{told} (as of {moment(job.kept.recorded)})"
+        return Row(job.id, job.name, moment(changed) or "", outcome, verdict, is_watched=job.is_watched)
 
 
 def _told(answer: Answer, form: str) -> Response:
     """An answer as a page, as the verdict's JSON, or as what its row in the list says."""
     if form == "row":
-        is_live = answer.state != LiveState.FINISHED and time.time_ns() - (answer.changed_ns or 0) < _LIVE_NS
+        quiet_ns = time.time_ns() - (answer.changed_ns or 0)
         told = {
-            "state": answer.state or "not read",
+            "outcome": answer.outcome or "not read",
+            "written": quiet_ns < _NOW_NS,
             "verdict": " ".join(filter(None, (answer.headline, answer.help and f"({answer.help})"))),
             "changed": moment(answer.changed_ns),
-            "live": is_live,
+            "live": answer.outcome != Outcome.COMPLETED and quiet_ns < _LIVE_NS,
         }
         return Response(OK, _JSON, json.dumps(told))
     if form not in {"", "json"}:

@@ -22,14 +22,13 @@ class Task:
 class Answer:
     """The verdict in words, and its reports; or, if `status` is not OK, what is wrong and what to do.
 
-    `state` is how the job is doing, a `LiveState`; `changed_ns` the last change of its files.
+    `outcome` is the verdict's; `changed_ns` the last change of the job's files.
     """
 
     status: int
     headline: str
     help: str = ""
     outcome: str = ""
-    state: str = ""
     changed_ns: int | None = None
     html: str = ""
     json: str = ""

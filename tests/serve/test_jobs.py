@@ -46,7 +46,7 @@ def test_a_job_opens_as_its_report(serve, runs):
     assert "sha256-" in headers["Content-Security-Policy"]
     verdict = json.loads(ask(server, f"job/{ids['4242']}.json")[2])
     assert verdict["job"]["path"] == str(runs / "4242")
-    assert "first failure: rank 2" in ask(server)[2]
+    assert "First failure: rank 2" in ask(server)[2]
 
 
 def test_the_row_of_a_job_tells_its_state_and_whether_it_is_written_now(serve, runs):
@@ -55,8 +55,8 @@ def test_the_row_of_a_job_tells_its_state_and_whether_it_is_written_now(serve, r
     os.utime(runs / "4242" / "rank_0.log", (1_700_000_000, 1_700_000_000))
     ids = job_ids(ask(server)[2])
     running, failed = (json.loads(ask(server, f"job/{ids[name]}.row")[2]) for name in ("4241", "4242"))
-    assert (running["state"], running["live"]) == ("healthy", True)
-    assert (failed["state"], failed["live"]) == ("failed", False)
+    assert (running["outcome"], running["written"], running["live"]) == ("running", True, True)
+    assert (failed["outcome"], failed["written"], failed["live"]) == ("failed", False, False)
     assert failed["changed"] == "2023-11-14 22:13:20Z"
     assert "rank 2" in failed["verdict"]
 
@@ -67,7 +67,7 @@ def test_until_it_is_read_a_job_has_the_verdict_that_the_history_kept(serve, run
     )
     page = ask(serve(runs))[2]
     assert page.count("not read yet") == 1
-    assert "failed: rank 2: " in page
+    assert "first failure: rank 2: " in page
     assert "(as of 20" in page
 
 
@@ -85,7 +85,7 @@ def test_a_folder_without_a_log_says_so(serve, runs):
     status, _, page = ask(server, f"job/{job}")
     assert status == 422
     assert "no log to read" in page
-    assert json.loads(ask(server, f"job/{job}.row")[2])["state"] == "not read"
+    assert json.loads(ask(server, f"job/{job}.row")[2])["outcome"] == "not read"
 
 
 def test_links_are_no_jobs_and_those_in_a_job_are_not_followed_out_of_it(serve, runs, tmp_path):

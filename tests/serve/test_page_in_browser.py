@@ -89,7 +89,7 @@ def test_a_pasted_traceback_opens_as_its_report_and_is_listed_until_then(opened)
     page.go_back()
     page.reload()
     given = page.get_by_role("region", name="What you gave")
-    assert "pasted text: failed, first failure: rank 2" in given.inner_text()
+    assert "pasted text: failed. First failure: rank 2" in given.inner_text()
     given.get_by_role("link", name="pasted text", exact=True).click()
     assert "rank 2" in report_of(page)
 
@@ -230,7 +230,7 @@ def test_a_hostile_log_is_a_report_in_which_nothing_runs(opened, payload):
 def test_jobs_in_sight_get_their_verdicts_and_can_be_searched(opened):
     _, page = opened(SAMPLES)
     row = page.get_by_role("row", name=re.compile("^completed-noisy-shutdown"))
-    row.get_by_text("finished").wait_for()
+    row.get_by_text("completed", exact=True).wait_for()
     page.get_by_role("row", name=re.compile("^two-node-segfault")).get_by_text("rank 3").wait_for()
     page.get_by_label("Search").fill("segfault")
     assert page.locator("#jobs tr:visible").count() == 1
