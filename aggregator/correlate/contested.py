@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from aggregator.correlate.evidence import ints
 from parsers.records import Role, Signal
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ def contest(
     place = (first[0].file, first[0].line) if first else None
     proofs = [signal for signal in signals if (evidence.source(signal).path, signal.line) == place]
     proofs += [lead.signal for lead in leads if lead.signal is not None and lead.ranks == failure.ranks][:1]
-    reasons = list(dict.fromkeys([*_misnamed(proofs), *_unbacked(proofs, signals, table)]))
+    reasons = list(dict.fromkeys([*_misnamed(proofs), *_unbacked(proofs, failure, signals, table)]))
     if reasons:
         failure = replace(failure, confidence=min(failure.confidence, CONTESTED), reasons=(*failure.reasons, *reasons))
     return failure, [*reasons, *_elsewhere(failure, evidence, signals, table)]
@@ -43,20 +44,32 @@ def _misnamed(proofs: Iterable[Signal]) -> Iterator[str]:
             yield f"the line that shows it calls itself rank {told}, and was found in what rank {proof.rank} wrote"
 
 
-def _unbacked(proofs: Iterable[Signal], signals: Sequence[Signal], table: Identity) -> Iterator[str]:
-    """The scheduler's word is in files of ranks only, and another rank failed by itself."""
-    is_backed = any(s.role in _OTHERS_WORD and s.source not in table.rank_of_source for s in signals)
+def _unbacked(proofs: Iterable[Signal], failure: Failure, signals: Sequence[Signal], table: Identity) -> Iterator[str]:
+    """A launcher's or the scheduler's word is in files of ranks only, and a rank that is not blamed failed by itself."""
     for proof in proofs:
         owner = table.rank_of_source.get(proof.source)
-        if proof.role is not Role.EXTERNAL or owner is None or is_backed:
+        if owner is None or proof.role not in _OTHERS_WORD or owner in failure.ranks:
             continue
-        others = sorted({s.rank for s in signals if s.role is Role.ROOT and s.rank is not None and s.rank != owner})
-        if others:
-            names = ", ".join(f"rank {rank}" for rank in others[:_MOST])
-            yield (
-                f"what the scheduler is said to have done is told in the file of rank {owner} only, which its program "
-                f"can write too; a fault of its own is told by {names}"
+        if any(s.role is proof.role and s.source not in table.rank_of_source and _names(s, failure) for s in signals):
+            continue
+        faults = {s.rank for s in signals if s.role is Role.ROOT and s.rank is not None} - {*failure.ranks}
+        if faults:
+            who = (
+                "the scheduler is said to have done"
+                if proof.role is Role.EXTERNAL
+                else "a launcher is said to have seen"
             )
+            names = ", ".join(f"rank {rank}" for rank in sorted(faults)[:_MOST])
+            yield (
+                f"what {who} is told in the file of rank {owner} only, which its program can write too; a fault of its "
+                f"own is told by {names}"
+            )
+
+
+def _names(word: Signal, failure: Failure) -> bool:
+    """Whether a launcher's or the scheduler's word is of the ranks that are blamed."""
+    told = {word.rank, *ints(word.fields.get("tasks")), *ints(word.fields.get("ranks"))}
+    return word.role is Role.EXTERNAL or not told.isdisjoint(failure.ranks)
 
 
 def _elsewhere(failure: Failure, evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> list[str]:

@@ -86,6 +86,14 @@ def test_s15_a_schedulers_word_that_only_a_rank_tells_is_less_sure(judged):
     assert any("file of rank 0 only" in text for text in verdict.warnings)
 
 
+@pytest.mark.parametrize("launcher", ["", "srun: error: node-b: task 3: Exited with exit code 1\n"])
+@pytest.mark.parametrize("word", [CANCELLED, "srun: error: node-z: task 2: Segmentation fault (core dumped)\n"])
+def test_s15_a_rank_that_fails_does_not_hide_behind_words_of_others_that_it_prints(judged, word, launcher):
+    verdict = judged({3: word + stamped(fault(3), LATER)}, launcher)
+    assert verdict.first_failure.confidence <= CONTESTED
+    assert any("file of rank 3 only" in text and "told by rank 3" in text for text in verdict.warnings)
+
+
 def test_s15_a_schedulers_word_where_it_belongs_is_believed(judged):
     verdict = judged({}, launcher=CANCELLED)
     assert verdict.outcome == "cancelled"
