@@ -14,6 +14,7 @@ from aggregator.correlate.contested import contest
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.hardware import find_broken_link_ends
 from aggregator.correlate.identity import Identity, stream_rank
+from aggregator.correlate.jobs import jobs_of
 from aggregator.correlate.learn import build_identity
 from aggregator.correlate.machines import find_struck_machines
 from aggregator.correlate.sections import drop_echoes, join_sections
@@ -61,7 +62,30 @@ def judge(evidence: JobEvidence, naming: Naming = SHIPPED) -> Verdict:
 
 
 def judge_job(evidence: JobEvidence, naming: Naming = SHIPPED) -> Judged:
-    """The verdict on a job, with the table of who is who, the clocks and the ranks' stories."""
+    """The verdict on a job, with the table of who is who, the clocks and the ranks' stories.
+
+    Of several jobs in one folder the newest is judged; those before it stand as its earlier attempts.
+    """
+    *earlier, (job, newest) = jobs_of(evidence)
+    judged = _judge_one(newest, naming)
+    if job is None:
+        return judged
+    before = [attempt for _, older in earlier for attempt in _judge_one(older, naming).verdict.attempts]
+    shift = len(before)
+    rows = [*before, *judged.verdict.attempts]
+    listed = ", ".join(name for name, _ in earlier if name is not None)
+    warning = f"the logs of earlier jobs lie beside those of job {job}: {listed}; they are told of as earlier attempts"
+    verdict = replace(
+        judged.verdict,
+        attempts=tuple(replace(row, index=index) for index, row in enumerate(rows)),
+        coverage=_coverage(evidence),
+        warnings=(*judged.verdict.warnings, warning),
+    )
+    attempts = tuple(replace(item, index=shift + number) for number, item in enumerate(judged.attempts))
+    return replace(judged, verdict=verdict, attempts=attempts)
+
+
+def _judge_one(evidence: JobEvidence, naming: Naming) -> Judged:
     signals = join_sections(evidence.signals())
     table = build_identity(evidence, signals)
     find_broken_link_ends(signals)
