@@ -7,7 +7,7 @@ import logging
 import sys
 import time
 from collections import Counter
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from aggregator import safe
 
@@ -23,10 +23,13 @@ _MOST = 8
 
 
 class _SafeFormatter(logging.Formatter):
-    """Log lines quote foreign text as reports do, and are masked as they are."""
+    """Log lines quote foreign text as reports do, masked as they are; a message is one line whatever it quotes."""
 
-    def format(self, record: logging.LogRecord) -> str:
-        return safe.show_block(safe.mask(super().format(record)))
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - the library's name
+        return safe.show(safe.mask(super().formatMessage(record)))
+
+    def formatException(self, ei: Any) -> str:  # noqa: N802, ANN401 - as the library has them
+        return safe.show_block(safe.mask(super().formatException(ei)))
 
 
 def start_logging(level: int) -> None:

@@ -45,7 +45,7 @@ def _misnamed(proofs: Iterable[Signal]) -> Iterator[str]:
 
 
 def _unbacked(proofs: Iterable[Signal], failure: Failure, signals: Sequence[Signal], table: Identity) -> Iterator[str]:
-    """A launcher's or the scheduler's word is in files of ranks only, and a rank that is not blamed failed by itself."""
+    """A launcher's or the scheduler's word is in files of ranks only, and one failed by itself that is not blamed."""
     for proof in proofs:
         owner = table.rank_of_source.get(proof.source)
         if owner is None or proof.role not in _OTHERS_WORD or owner in failure.ranks:

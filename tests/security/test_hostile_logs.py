@@ -183,6 +183,12 @@ def test_s6_names_of_files_act_no_more_than_their_text(reports, tmp_path):
     assert UNSHOWN.search(text) is None
 
 
+def test_s6_names_of_files_begin_no_line_of_our_own_log(tmp_path, capsys):
+    (tmp_path / "rank_1\n::error::x.log").write_text(fault())
+    assert cli.run(["postmortem", "-vv", str(tmp_path)]) == 0
+    assert not any(line.startswith("::") for line in capsys.readouterr().err.splitlines())
+
+
 @pytest.mark.parametrize(
     "escape",
     [
