@@ -2,6 +2,7 @@ import tseslint from "typescript-eslint";
 
 export default tseslint.config(
   { ignores: ["dist/", "out/", "node_modules/"] },
+  { files: ["**/*.mjs"], extends: [tseslint.configs.recommended] },
   {
     files: ["src/**/*.ts", "test/**/*.ts"],
     extends: [tseslint.configs.strictTypeChecked, tseslint.configs.stylisticTypeChecked],

@@ -6,7 +6,7 @@ import { checkedReport } from "./report";
 import { lineOf, locationOf, Results, sourceFolders, type Result } from "./results";
 import { Cancelled, INSTALL, mebibytes, Missing, programOf, run } from "./run";
 import { LiveStatus } from "./status";
-import { copied } from "./terminal";
+import { copied, lastOutput } from "./terminal";
 import { notice } from "./text";
 import { parseVerdict, Problem, type Verdict } from "./verdict";
 
@@ -120,12 +120,11 @@ async function diagnoseTerminal(results: Results): Promise<void> {
     copied(vscode.env.clipboard, async () => {
       for (const command of commands) await act(`workbench.action.terminal.${command}`);
     });
-  const last = await copy("copyLastCommandOutput");
-  let verdict = last.trim() === "" ? undefined : await diagnosed("The last command's output", last);
-  if (!verdict?.failure) {
-    // Without shell integration there is no last command; or it failed earlier than that.
-    verdict = await diagnosed("The terminal's text", await copy("selectAll", "copySelection", "clearSelection"));
-  }
+  const output = await copy("copyLastCommandOutput"); // nothing without shell integration
+  const whole = await copy("selectAll", "copySelection", "clearSelection");
+  const last = lastOutput(whole, output);
+  let verdict = await diagnosed("The terminal's text", last);
+  if (!verdict.failure && last !== whole) verdict = await diagnosed("The terminal's text", whole);
   results.show({ verdict, subject: "terminal", locate: () => undefined });
 }
 
@@ -137,11 +136,9 @@ async function postmortem(results: Results, chosen: vscode.Uri | undefined): Pro
 
 async function watch(results: Results, status: LiveStatus, chosen: vscode.Uri | undefined): Promise<void> {
   const folder = await folderOf(chosen, "Watch");
-  const verdict = await status.follow(program(), folder);
-  if (!verdict) return;
-  const show = "Show the verdict";
-  const answer = await vscode.window.showInformationMessage(notice(`${basename(folder)}: ${verdict.outcome}`), show);
-  if (answer === show) results.show(onDisk(verdict, folder, true));
+  await status.follow(program(), folder, (verdict) => {
+    results.show(onDisk(verdict, folder, true));
+  });
 }
 
 function onDisk(verdict: Verdict, path: string, isFolder: boolean): Result {
@@ -161,7 +158,8 @@ function pathOf(uri: vscode.Uri): string {
 }
 
 async function folderOf(chosen: vscode.Uri | undefined, openLabel: string): Promise<string> {
-  const options = { canSelectFiles: false, canSelectFolders: true, openLabel };
+  const defaultUri = vscode.workspace.workspaceFolders?.[0]?.uri;
+  const options = { canSelectFiles: false, canSelectFolders: true, openLabel, ...(defaultUri && { defaultUri }) };
   const folder = chosen ?? (await vscode.window.showOpenDialog(options))?.[0];
   if (!folder) throw new Cancelled();
   return pathOf(folder);

@@ -23,8 +23,8 @@ export function evidencePlace(subject: Subject, evidence: Evidence): Place | und
 }
 
 /**
- * The user's own frame, `file:line`: below the folders by as much of the end of its path as fits, as `--source` does,
- * else where the traceback says.
+ * The user's own frame, `file:line`: where the traceback says, else below the folders by as much of the end of its path
+ * as fits.
  */
 export function sourcePlace(location: string, folders: readonly string[]): Place | undefined {
   const match = /^(.+):(\d{1,9})$/s.exec(location);
@@ -32,7 +32,7 @@ export function sourcePlace(location: string, folders: readonly string[]): Place
   const [file, line] = [match[1], Number(match[2])];
   const parts = file.split(/[/\\]/).filter((part) => !["", ".", ".."].includes(part));
   const below = parts.flatMap((_, first) => folders.map((folder) => join(folder, ...parts.slice(first))));
-  const path = [...below, ...(isAbsolute(file) ? [file] : [])].find(isFile);
+  const path = [...(isAbsolute(file) ? [file] : []), ...below].find(isFile);
   return path === undefined || line < 1 ? undefined : { path, line };
 }
 

@@ -2,14 +2,22 @@
 import { escaped, ranges } from "./text";
 import type { Consequence, Diagnosis, Evidence, Failure, Verdict } from "./verdict";
 
-/** Addresses of what can be clicked, made by us; undefined where there is nothing to open. */
+/** A name to show, and its address if it can be opened. */
+export interface Link {
+  readonly name: string;
+  readonly address: string | undefined;
+}
+
+/** What can be clicked: addresses are made by us, undefined where there is nothing to open. */
 export interface Links {
-  readonly evidence: (evidence: Evidence) => string | undefined;
+  readonly evidence: (evidence: Evidence) => Link;
   readonly location: string | undefined;
   readonly verify: string | undefined;
   readonly code: string | undefined;
   readonly report: string | undefined;
 }
+
+const MAX_HOSTS = 3;
 
 const STYLE = `
 body { line-height: 1.5; max-width: 60em; padding: 0 1.5em 2em; }
@@ -45,7 +53,8 @@ export function page(verdict: Verdict, subject: string, links: Links, nonce: str
 export function who(failure: Failure): string {
   const ranks = `${failure.ranks.length === 1 ? "rank" : "ranks"} ${ranges(failure.ranks)}`;
   const named = failure.ranks.length === 0 ? "an unknown rank" : ranks;
-  return failure.hosts.length === 0 ? named : `${named} (${failure.hosts.join(", ")})`;
+  const more = failure.hosts.length > MAX_HOSTS ? `, and ${failure.hosts.length - MAX_HOSTS} more hosts` : "";
+  return failure.hosts.length === 0 ? named : `${named} (${failure.hosts.slice(0, MAX_HOSTS).join(", ")}${more})`;
 }
 
 /** What failed: the name that the catalogue has for it, else its kind. */
@@ -60,7 +69,8 @@ const STATUS: Record<string, string> = {
 };
 
 function firstFailure(failure: Failure, links: Links): string {
-  const location = failure.location && `<p>Your code: ${maybeLink(links.location, failure.location)}</p>`;
+  const location =
+    failure.location && `<p>Your code: ${maybeLink({ name: failure.location, address: links.location })}</p>`;
   return [
     `<h1>${STATUS[failure.status] ?? ""}: ${escaped(who(failure))}: ${escaped(what(failure))}</h1>`,
     `<pre>${escaped(failure.message)}</pre>`,
@@ -85,8 +95,7 @@ function wayOut(diagnosis: Diagnosis, links: Links): string {
 }
 
 function proof(evidence: Evidence, links: Links): string {
-  const place = maybeLink(links.evidence(evidence), `${evidence.file}:${evidence.line}`);
-  return `<p>${place}<br>${escaped(evidence.why)}</p><pre>${escaped(evidence.text)}</pre>`;
+  return `<p>${maybeLink(links.evidence(evidence))}<br>${escaped(evidence.why)}</p><pre>${escaped(evidence.text)}</pre>`;
 }
 
 function consequences(collateral: readonly Consequence[], links: Links): string {
@@ -100,7 +109,7 @@ function consequences(collateral: readonly Consequence[], links: Links): string 
     const [one] = group;
     const ranks = ranges(group.flatMap(({ rank }) => (rank === null ? [] : [rank])));
     const first = group.flatMap(({ evidence }) => evidence).at(0);
-    const place = first ? ` ${maybeLink(links.evidence(first), `${first.file}:${first.line}`)}` : "";
+    const place = first ? ` ${maybeLink(links.evidence(first))}` : "";
     const told = one ? `${one.kind.replaceAll("_", " ")}: ${one.because}` : "";
     return `<li>${ranks ? `ranks ${ranks}` : "a process"}: ${escaped(told)}${place}</li>`;
   });
@@ -113,8 +122,9 @@ function listed(title: string, items: readonly string[]): string {
   return `<h2>${title}</h2><ul>${items.map((item) => `<li>${escaped(item)}</li>`).join("\n")}</ul>`;
 }
 
-function maybeLink(address: string | undefined, text: string): string {
-  return address ? `<a href="${escaped(address)}"><code>${escaped(text)}</code></a>` : `<code>${escaped(text)}</code>`;
+function maybeLink({ name, address }: Link): string {
+  const text = `<code>${escaped(name)}</code>`;
+  return address === undefined ? text : `<a href="${escaped(address)}">${text}</a>`;
 }
 
 function button(address: string, text: string): string {

@@ -1,5 +1,6 @@
 // Shows verdicts: a page without scripts, the user's own line among the problems, the HTML report on demand.
 import { randomBytes } from "node:crypto";
+import { basename } from "node:path";
 import * as vscode from "vscode";
 import { sourcePlace, type Place } from "./places";
 import { page, what, who } from "./render";
@@ -60,7 +61,10 @@ export class Results implements vscode.Disposable {
       result.verdict,
       result.subject,
       {
-        evidence: (evidence) => this.#link(result.locate(evidence)),
+        evidence: (evidence) => {
+          const place = result.locate(evidence);
+          return { name: nameOf(evidence, place), address: this.#link(place) };
+        },
         location: this.#link(own),
         verify: "command:denpex-agg.result.verify",
         code: "command:denpex-agg.result.code",
@@ -131,6 +135,12 @@ export class Results implements vscode.Disposable {
     const panel = vscode.window.createWebviewPanel("denpex-agg.report", title, vscode.ViewColumn.One, options);
     panel.webview.html = html;
   }
+}
+
+/** Text that was passed on has no name of its own, and its lines are counted from where it begins. */
+function nameOf({ file, line }: Evidence, place: vscode.Location | undefined): string {
+  if (file !== "-") return `${file}:${line}`;
+  return place ? `${basename(place.uri.path)}:${place.range.start.line + 1}` : `line ${line}`;
 }
 
 function problem({ verdict, locate }: Result, range: vscode.Range): vscode.Diagnostic {

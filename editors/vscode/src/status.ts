@@ -1,4 +1,4 @@
-// The live state of one watched run in the status bar.
+// The live state of one watched run in the status bar; when the run has ended, the way to its verdict.
 import { basename } from "node:path";
 import * as vscode from "vscode";
 import { notice } from "./text";
@@ -17,52 +17,85 @@ const COLOURS: Partial<Record<Live["state"], string>> = {
   failed: "statusBarItem.errorBackground",
 };
 
-export class LiveStatus implements vscode.Disposable {
-  #current: { readonly watch: Watch; readonly over: Promise<Verdict | undefined> } | undefined;
+interface Running {
+  readonly watch: Watch;
+  /** When the program has ended, however it did. */
+  readonly over: Promise<unknown>;
+}
 
-  /** Follows a run in place of the one before; the verdict if the job ended. */
-  async follow(program: string, folder: string): Promise<Verdict | undefined> {
+export class LiveStatus implements vscode.Disposable {
+  readonly #item = vscode.window.createStatusBarItem("denpex-agg.live", vscode.StatusBarAlignment.Left);
+  readonly #click = vscode.commands.registerCommand("denpex-agg.live.click", () => this.#clicked());
+  #running: Running | undefined;
+  #told = "";
+  #showVerdict: (() => void) | undefined;
+
+  constructor() {
+    this.#item.name = "denpex-agg: watched run";
+    this.#item.command = "denpex-agg.live.click";
+  }
+
+  /** Follows a run in place of the one before; `show` is called if the job ends and the user wants its verdict. */
+  async follow(program: string, folder: string, show: (verdict: Verdict) => void): Promise<void> {
     await this.stop();
-    const item = vscode.window.createStatusBarItem("denpex-agg.live", vscode.StatusBarAlignment.Left);
-    item.name = "denpex-agg: watched run";
-    item.command = "denpex-agg.stopWatching";
-    const tell = (live: Live): void => {
-      show(item, live, folder);
-    };
-    tell({ state: "waiting", headline: "", figures: "starting" });
-    item.show();
     const watch = new Watch();
-    const over = watch.follow(program, folder, tell);
-    const current = { watch, over };
-    this.#current = current;
-    await vscode.commands.executeCommand("setContext", "denpex-agg.isWatching", true);
+    this.#tell({ state: "waiting", headline: "", figures: "starting" }, folder);
+    this.#item.show();
+    const ending = watch.follow(program, folder, (live) => {
+      this.#tell(live, folder);
+    });
+    const running = { watch, over: ending.catch(() => undefined) };
+    await this.#run(running);
     try {
-      return await over;
+      const verdict = await ending;
+      if (!verdict) return;
+      this.#showVerdict = () => {
+        this.#hide();
+        show(verdict);
+      };
     } finally {
-      item.dispose();
-      if (this.#current === current) {
-        this.#current = undefined;
-        await vscode.commands.executeCommand("setContext", "denpex-agg.isWatching", false);
-      }
+      if (this.#running === running) await this.#run(undefined);
+      if (!this.#showVerdict) this.#hide();
     }
+    await this.#clicked();
   }
 
   /** Ends the watch, and waits until the program has ended. */
   async stop(): Promise<void> {
-    this.#current?.watch.stop();
-    await this.#current?.over.catch(() => undefined); // whoever follows it is told
+    this.#hide();
+    this.#running?.watch.stop();
+    await this.#running?.over;
   }
 
   dispose(): void {
-    this.#current?.watch.stop();
+    this.#running?.watch.stop();
+    vscode.Disposable.from(this.#item, this.#click).dispose();
   }
-}
 
-/** The text has our words and the program's figures only: in a status bar, `$(…)` would be an icon. */
-function show(item: vscode.StatusBarItem, live: Live, folder: string): void {
-  item.text = `$(${ICONS[live.state]}) run ${live.state}: ${live.figures}`;
-  item.tooltip = `${folder}\n${notice(live.headline)}\nA click ends the watch.`;
-  const colour = COLOURS[live.state];
-  item.backgroundColor = colour === undefined ? undefined : new vscode.ThemeColor(colour);
-  item.accessibilityInformation = { label: `${basename(folder)}: ${live.state}, ${live.figures}` };
+  async #run(running: Running | undefined): Promise<void> {
+    this.#running = running;
+    await vscode.commands.executeCommand("setContext", "denpex-agg.isWatching", running !== undefined);
+  }
+
+  #hide(): void {
+    this.#showVerdict = undefined;
+    this.#item.hide();
+  }
+
+  async #clicked(): Promise<void> {
+    const [action, act] = this.#showVerdict
+      ? (["Show the verdict", this.#showVerdict] as const)
+      : (["Stop watching", (): Promise<void> => this.stop()] as const);
+    if ((await vscode.window.showInformationMessage(notice(this.#told), action)) === action) await act();
+  }
+
+  /** The text has our words and the program's figures only: in a status bar, `$(…)` would be an icon. */
+  #tell(live: Live, folder: string): void {
+    this.#told = `${basename(folder)}: ${live.state}${live.headline && `: ${live.headline}`}`;
+    this.#item.text = `$(${ICONS[live.state]}) run ${live.state}: ${live.figures}`;
+    this.#item.tooltip = `${folder}\n${notice(this.#told)}`;
+    const colour = COLOURS[live.state];
+    this.#item.backgroundColor = colour === undefined ? undefined : new vscode.ThemeColor(colour);
+    this.#item.accessibilityInformation = { label: `${basename(folder)}: ${live.state}, ${live.figures}` };
+  }
 }

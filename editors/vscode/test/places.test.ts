@@ -32,6 +32,12 @@ test("the user's line is found in the workspace by the end of its path, longest 
   assert.deepEqual(place, { path: join(here, "model/pspnet.py"), line: 30 });
 });
 
+test("the user's line is opened where the traceback says, if that is there", (context) => {
+  const here = folder(context, { "ws/train.py": "", "job/train.py": "" });
+  const path = join(here, "job/train.py");
+  assert.deepEqual(sourcePlace(`${path}:3`, [join(here, "ws")]), { path, line: 3 });
+});
+
 test("a traceback leads to no file above the workspace, on no other machine, and to none that is missing", (context) => {
   const here = folder(context, { "ws/a.py": "", "secret.py": "" });
   const workspace = [join(here, "ws")];

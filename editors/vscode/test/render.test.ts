@@ -6,14 +6,14 @@ import { parseVerdict } from "../src/verdict";
 import { verdict } from "./helpers";
 
 const LINKS: Links = {
-  evidence: ({ line }) => `command:open?${line}`,
+  evidence: ({ file, line }) => ({ name: `${file}:${line}`, address: `command:open?${line}` }),
   location: "command:open?0",
   verify: "command:verify",
   code: "command:code",
   report: "command:report",
 };
 const NONE: Links = {
-  evidence: () => undefined,
+  evidence: ({ file }) => ({ name: file, address: undefined }),
   location: undefined,
   verify: undefined,
   code: undefined,
@@ -48,6 +48,10 @@ test("what is not settled is not told as if it were", () => {
   assert.match(shown({ status: "ambiguous", ranks: [1, 2] }), /First failure is one of: ranks 1-2/);
   assert.match(shown({ status: "undetermined", ranks: [], hosts: [] }), /First failure: an unknown rank/);
   assert.match(shown({}, { first_failure: null }), /No failure was found/);
+});
+
+test("of many hosts a few are named", () => {
+  assert.match(shown({ hosts: ["a", "b", "c", "d", "e"] }), /rank 3 \(a, b, c, and 2 more hosts\)/);
 });
 
 test("what cannot be opened is text", () => {
