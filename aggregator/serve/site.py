@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 MOST_UPLOAD = 128 << 20
 """Bytes of an upload."""
 _KEPT = 8
-"""Results that are kept; with one more, the one that was asked for longest ago goes."""
+"""Results of uploads, and of jobs, that are kept; with one more, the one that was asked for longest ago goes."""
 _FRESH_S = 10.0
 """Seconds for which a job is not read anew."""
+_NAME = 100
 _NS_PER_S = 1_000_000_000
 _NOW_NS, _LIVE_NS = 60 * _NS_PER_S, 600 * _NS_PER_S
 """A job whose files changed since is being written; it is asked for again and again."""
@@ -55,14 +56,39 @@ class _Result:
     at_s: float
 
 
+class _Latest:
+    """The results that were asked for last, by their numbers. Threads may use it at once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._results: OrderedDict[str, _Result] = OrderedDict()
+
+    def put(self, number: str, result: _Result) -> None:
+        with self._lock:
+            self._results[number] = result
+            self._results.move_to_end(number)
+            while len(self._results) > _KEPT:
+                self._results.popitem(last=False)
+
+    def get(self, number: str) -> _Result | None:
+        with self._lock:
+            if number in self._results:
+                self._results.move_to_end(number)
+            return self._results.get(number)
+
+    def all(self) -> list[tuple[str, _Result]]:
+        with self._lock:
+            return list(self._results.items())
+
+
 class Site:
     """The pages of one server. Threads may call it at once."""
 
     def __init__(self, judges: Judges, root: Root | None) -> None:
         self._judges = judges
         self._root = root
-        self._lock = threading.Lock()
-        self._results: OrderedDict[str, _Result] = OrderedDict()
+        self._uploads = _Latest()
+        self._jobs = _Latest()
         self._known: dict[str, Answer] = {}
         """Of each job that was read, what its row in the list says."""
 
@@ -73,7 +99,7 @@ class Site:
                 return self._page()
             case ["upload", name]:
                 number, _, form = name.partition(".")
-                result = self._result(number)
+                result = self._uploads.get(number)
                 return _missing() if result is None else _told(result.answer, form)
             case ["job", job] if self._root is not None:
                 number, _, form = job.partition(".")
@@ -92,12 +118,13 @@ class Site:
         if answer.status != OK:
             return problem(answer.status, answer.headline, answer.help, is_upload=True)
         number = secrets.token_urlsafe(9)
-        self._keep(number, safe.show(safe.mask(name), 100) or "pasted text", answer)
+        shown = safe.show(safe.mask(name), _NAME) or "pasted text"
+        self._uploads.put(number, _Result(shown, answer, time.monotonic()))
         return Response(OK, _JSON, json.dumps({"report": f"upload/{number}"}))
 
     def _job(self, number: str) -> Answer | None:
         assert self._root is not None
-        result = self._result(number)
+        result = self._jobs.get(number)
         if result is not None and time.monotonic() - result.at_s < _FRESH_S:
             return result.answer
         try:
@@ -107,27 +134,12 @@ class Site:
         if path is None:
             return None
         answer = self._judges.folder(path)
-        self._keep(number, "", answer)
-        with self._lock:
-            self._known[number] = replace(answer, html="", json="")
+        self._jobs.put(number, _Result(path, answer, time.monotonic()))
+        self._known[number] = replace(answer, html="", json="")
         return answer
 
-    def _keep(self, number: str, name: str, answer: Answer) -> None:
-        with self._lock:
-            self._results[number] = _Result(name, answer, time.monotonic())
-            self._results.move_to_end(number)
-            while len(self._results) > _KEPT:
-                self._results.popitem(last=False)
-
-    def _result(self, number: str) -> _Result | None:
-        with self._lock:
-            if number in self._results:
-                self._results.move_to_end(number)
-            return self._results.get(number)
-
     def _page(self) -> Response:
-        with self._lock:
-            uploads = [Upload(number, it.name, it.answer) for number, it in self._results.items() if it.name]
+        uploads = [Upload(number, result.name, result.answer) for number, result in self._uploads.all()]
         try:
             rows = None if self._root is None else [self._row(job) for job in self._root.jobs()]
         except OSError as error:

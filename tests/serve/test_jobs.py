@@ -8,10 +8,11 @@ import sys
 import time
 
 import pytest
-from asking import ROOT_TRACEBACK, ask, job_ids
+from asking import ROOT_TRACEBACK, ask, give, job_ids
 
 from aggregator.errors import InputError
 from aggregator.live.place import run_folder
+from aggregator.serve import site
 from aggregator.serve.jobs import Root
 from aggregator.store import Store
 
@@ -86,6 +87,15 @@ def test_a_folder_without_a_log_says_so(serve, runs):
     assert status == 422
     assert "no log to read" in page
     assert json.loads(ask(server, f"job/{job}.row")[2])["outcome"] == "not read"
+
+
+def test_jobs_that_are_read_push_no_upload_out(serve, runs, monkeypatch):
+    monkeypatch.setattr(site, "_KEPT", 1)
+    server = serve(runs)
+    report = give(server, BOOM.encode())
+    for job in job_ids(ask(server)[2]).values():
+        assert ask(server, f"job/{job}.row")[0] == 200
+    assert ask(server, report)[0] == 200
 
 
 def test_links_are_no_jobs_and_those_in_a_job_are_not_followed_out_of_it(serve, runs, tmp_path):
