@@ -34,12 +34,13 @@ def learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) -
             votes[scope_of(source)][key.rank - local] += 1
     for signal in signals:
         source = evidence.source(signal)
-        local = number(signal.fields.get("local_rank"))
+        local = number(signal.fields["local_rank"]) if "local_rank" in signal.fields else None
         local = local if local is not None else signal.local_rank
         local = local if local is not None else source.local_rank
-        if local is not None:
-            locals_seen.add(local)
-        if local is not None and signal.rank is not None and signal.rank >= local:
+        if local is None:
+            continue
+        locals_seen.add(local)
+        if signal.rank is not None and signal.rank >= local:
             scope = scope_of(source)
             votes[scope][signal.rank - local] += 1
             host = signal.fields.get("host") or signal.host
@@ -59,8 +60,8 @@ def learn_bases(evidence: JobEvidence, signals: list[Signal], table: Identity) -
 
 def _deepspeed_map(signals: list[Signal], table: Identity) -> None:
     """DeepSpeed's launcher lists the global ranks of each host, in the order of their local ranks."""
-    for signal in signals:
-        for found in _HOST_RANKS.finditer(signal.fields.get("map", "")):
+    for text in [signal.fields["map"] for signal in signals if "map" in signal.fields]:
+        for found in _HOST_RANKS.finditer(text):
             ranks = ints(found["ranks"])
             if ranks and ranks == tuple(range(ranks[0], ranks[0] + len(ranks))):
                 table.base_of_scope.setdefault(f"host {found['host']}", ranks[0])
@@ -72,6 +73,8 @@ def _rendezvous_tables(evidence: JobEvidence, signals: list[Signal]) -> Iterator
     """The agents' own tables of a rendezvous, the best map there is: node, its first rank, its local ranks."""
     local_ranks: dict[int, tuple[int, ...]] = {}
     for signal in signals:
+        if not signal.signature.startswith("te.rdzv."):
+            continue
         listed = ints(signal.fields.get("local_ranks") or signal.fields.get("ranks"))
         if signal.signature == "te.rdzv.local_ranks":
             local_ranks[signal.source] = listed
@@ -104,7 +107,7 @@ def _single_node_base(evidence: JobEvidence, signals: Sequence[Signal], table: I
         table.world_size = world if len(locals_seen) > 1 and world <= MAX_WORLD else None
 
 
-def learn_pod_files(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
+def learn_pod_files(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> None:
     """Files named as pods, numbered as the ranks are: a pod of that family that left no file has the next number."""
     family: set[str] = set()
     for index, rank in table.rank_of_source.items():

@@ -118,8 +118,9 @@ def loosen_bounds(signals: Sequence[Signal], table: Identity) -> None:
         host = table.host_of_rank.get(signal.rank) if signal.rank is not None else None
         if host is not None:
             hosts[signal.source].add(host)
-    for signal in signals:
-        if len(hosts[signal.source]) > 1:
+    shared = {source for source, names in hosts.items() if len(names) > 1}
+    for signal in signals if shared else ():
+        if signal.source in shared:
             signal.until_ns = None
 
 

@@ -34,6 +34,8 @@ _LONGEST_NS = 30 * 86_400 * NS
 _CUDA_NS = 1_182_556_800 * NS
 """When CUDA 1.0 came out: a clock that shows an earlier time was not set yet."""
 _RESTARTS = frozenset({"te.restart"})
+_TELL_RESTARTS = _RESTARTS | {"te.failed", "slurm.srun_abort"}
+"""Without one of these a file tells of no restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,6 +127,8 @@ def _split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[
     folders = {source.attempt for source in evidence.sources if source.attempt is not None}
     newest = max(folders, default=0)
     restarts = _restarts(signals, newest)
+    if not folders and not restarts:
+        return [(0, signals)]
     parts: dict[int, list[Signal]] = {}
     for signal in signals:
         source = evidence.source(signal)
@@ -157,7 +161,8 @@ def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]
     begun: dict[int, int] = {}
     final: set[int] = set()
     steps: dict[tuple[int, int | None, str], int] = {}
-    for signal in signals:
+    tell = {signal.source for signal in signals if signal.signature in _TELL_RESTARTS}
+    for signal in [signal for signal in signals if signal.source in tell] if tell else ():
         if signal.signature in _RESTARTS:
             told.setdefault(signal.source, []).append(signal)
         elif signal.signature == "te.failed":

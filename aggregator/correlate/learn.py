@@ -25,6 +25,8 @@ from aggregator.correlate.writers import labels_repeat, learn_writers
 from parsers.records import Known, Role, Signal, Source
 
 _TELL_WORLD = frozenset({Role.IDENTITY, Role.SYMPTOM, Role.STATE, Role.PROGRESS, Role.PHASE})
+_TELL_WRITER = ("rank", "tag_task", "tag_pod", "tag_ip")
+"""Fields by which marks of progress are of one writer, or of several."""
 _SURE = frozenset({Known.FILE, Known.TAG, Known.PREFIX})
 _FORGED = 2
 """Lines of another rank's tag that a file may hold and still be its own: text can be printed by anyone."""
@@ -52,18 +54,21 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     telling = _without_repeats(signals)
     _learn(evidence, telling, table)
     learn_writers(evidence, table)
-    learn_pods(signals, table)
-    learn_pod_files(evidence, signals, table)
+    learn_pods(telling, table)
+    learn_pod_files(evidence, telling, table)
     learn_bases(evidence, signals, table)
     for signal in signals:
-        _derive(signal, evidence.source(signal), table)
+        if signal.rank is None:
+            _derive(signal, evidence.source(signal), table)
     _learn(evidence, telling, table)
-    learn_pids(evidence, signals, table)
+    learn_pids(evidence, telling, table)
     interpolate_pids(table)
-    learn_killed_tasks(signals, table)
+    learn_killed_tasks(telling, table)
     for signal in signals:
-        _derive(signal, evidence.source(signal), table)
-        _set_host(signal, table)
+        if signal.rank is None:
+            _derive(signal, evidence.source(signal), table)
+        if signal.host is None and signal.rank is not None:
+            signal.host = table.host_of_rank.get(signal.rank)
     _finish(evidence, signals, table)
     return table
 
@@ -74,7 +79,8 @@ def _without_repeats(signals: Sequence[Signal]) -> list[Signal]:
     writers = set()
     for signal in signals:
         if signal.role is Role.PROGRESS:
-            writer = (signal.source, signal.rank, signal.local_rank, signal.pid, signal.host, signal.fields.get("rank"))
+            told = tuple(map(signal.fields.get, _TELL_WRITER))
+            writer = (signal.source, signal.rank, signal.local_rank, signal.pid, signal.host, told)
             if writer in writers:
                 continue
             writers.add(writer)
@@ -138,24 +144,24 @@ def _plain_group_ranks(signals: Sequence[Signal]) -> bool:
     """Whether `[Rank N]` of old ProcessGroupNCCL lines is the global rank: it is the rank in some group, and only
     where the numbers reach over most of the world are they those of the default group.
     """
-    if any(s.fields.get("pg") not in _DEFAULT_GROUP for s in signals):
+    fields = [s.fields for s in signals if "pg" in s.fields or "pg_rank" in s.fields]
+    if any(told.get("pg") not in _DEFAULT_GROUP for told in fields):
         return False  # versions that name the group do so in every line but those that quote another
-    told = {number(s.fields["pg_rank"]) for s in signals if "pg_rank" in s.fields and "pg" not in s.fields}
-    worlds = [size for s in signals if (size := number(s.fields.get("world_size")))]
-    ranks = [rank for rank in told if rank is not None]
+    ranks = [rank for told in fields if "pg" not in told and (rank := number(told["pg_rank"])) is not None]
+    worlds = [size for s in signals if "world_size" in s.fields and (size := number(s.fields["world_size"]))]
     return bool(ranks) and (not worlds or (max(ranks) + 1) * 2 > max(worlds))
 
 
 def _widest(signals: Sequence[Signal]) -> int:
     """The most ranks that any line speaks of."""
-    worlds = [size for s in signals if (size := number(s.fields.get("world_size"))) is not None and size <= MAX_WORLD]
-    ranks = [s.rank + 1 for s in signals if s.rank is not None and s.rank < MAX_WORLD]
-    return max([*worlds, *ranks], default=0)
+    worlds = [number(s.fields["world_size"]) for s in signals if "world_size" in s.fields]
+    ranks = {s.rank for s in signals if s.rank is not None and s.rank < MAX_WORLD}
+    return max([max(ranks, default=-1) + 1, *(size for size in worlds if size is not None and size <= MAX_WORLD)])
 
 
 def _of_a_smaller_group(signal: Signal, widest: int) -> bool:
     """Whether NCCL counts the ranks of a communicator here that has only some of the job's."""
-    if not signal.signature.startswith("nccl.") or signal.rank is not None:
+    if signal.rank is not None or not signal.signature.startswith("nccl."):
         return False
     size = number(signal.fields.get("world_size"))
     return size is not None and size < widest
@@ -301,9 +307,10 @@ def _learn_world(signals: Iterable[Signal], table: Identity) -> None:
     worlds: Counter[int] = Counter()
     floor = -1
     for signal in signals:
-        world = number(signal.fields.get("world_size"))
-        if world and 0 < world <= MAX_WORLD and signal.role in _TELL_WORLD:
-            worlds[world] += 1
+        if "world_size" in signal.fields and signal.role in _TELL_WORLD:
+            world = number(signal.fields["world_size"])
+            if world and 0 < world <= MAX_WORLD:
+                worlds[world] += 1
         if signal.rank is not None and signal.rank_how in _SURE:
             floor = max(floor, signal.rank)
     possible = {size: count for size, count in worlds.items() if size > floor}
@@ -323,9 +330,7 @@ def _tell_host(table: Identity, rank: int, host: str) -> None:
 
 
 def _derive(signal: Signal, source: Source, table: Identity) -> None:
-    """The rank of a signal through the table, where its own place gives none."""
-    if signal.rank is not None:
-        return
+    """The rank of a signal whose own place gives none, through the table."""
     fields = signal.fields
     host = host_named(signal, source, table)
     pid = number(fields.get("pid"))
@@ -373,11 +378,6 @@ def host_named(signal: Signal, source: Source, table: Identity) -> str | None:
         fields.get("host") or fields.get("box_host") or signal.host
         or (table.host_of_ip.get(address, address) if address else None) or source.host or fields.get("tag_pod")
     )  # fmt: skip
-
-
-def _set_host(signal: Signal, table: Identity) -> None:
-    if signal.host is None and signal.rank is not None:
-        signal.host = table.host_of_rank.get(signal.rank)
 
 
 def _finish(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:

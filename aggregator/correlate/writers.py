@@ -49,8 +49,10 @@ def labels_repeat(evidence: JobEvidence, signals: list[Signal]) -> bool:
                 hosts[key.task].add(source.host)
     if _mostly_several(hosts):
         return True
+    if not _mostly_several(files):
+        return False
     worlds = {size for signal in signals if (size := number(signal.fields.get("world_size")))}
-    return _mostly_several(files) and bool(worlds) and min(worlds) > len(files)
+    return bool(worlds) and min(worlds) > len(files)
 
 
 def _mostly_several(seen: dict[str, set[str]] | dict[str, set[int]]) -> bool:
