@@ -41,6 +41,8 @@ function onPath(...names) {
   return resolve(found);
 }
 
+const PROGRAM = process.env.DENPEX_AGG ?? onPath("denpex-agg");
+
 /** The file that the sample's traceback ends in, with the line that failed. */
 const MODEL = `"""Pyramid scene parsing network."""
 
@@ -74,6 +76,14 @@ class PPM(nn.Module):
         return torch.cat(out, 1)
 `;
 
+const TASK = {
+  label: "post-mortem",
+  type: "process",
+  command: PROGRAM,
+  args: ["postmortem", "--format", "problems", "--", "runs/4242"],
+  problemMatcher: "$denpex-agg",
+};
+
 const clock = () => new Date().toISOString().replace("T", " ").replace("Z", "");
 
 /** A user's project: the sample job, one that runs, a log of it, and the model's source. */
@@ -93,6 +103,7 @@ function makeProject() {
     join(project, ".vscode/settings.json"),
     JSON.stringify({ "denpex-agg.path": join(project, ".vscode/evil") }),
   );
+  writeFileSync(join(project, ".vscode/tasks.json"), JSON.stringify({ version: "2.0.0", tasks: [TASK] }));
   mkdirSync(join(project, "model"));
   writeFileSync(join(project, "model/pspnet.py"), MODEL);
 }
@@ -125,7 +136,11 @@ async function trusted(page) {
 
   await result.locator("a.button", { hasText: "terminal" }).click();
   const rows = page.locator(".terminal-wrapper.active .xterm-rows");
-  await rows.locator("div", { hasText: "# In the loop" }).last().waitFor(WAIT);
+  await rows
+    .locator("div", { hasText: /project[$#]\s# In the loop/ })
+    .last()
+    .waitFor(WAIT);
+  assert.match((await rows.innerText()).trimEnd(), /same\s*batch\s*size\.$/); // no prompt behind it
   step("the way to verify it is in a terminal, and is not run");
 
   await page.evaluate("navigator.clipboard.writeText('mine')");
@@ -151,6 +166,11 @@ async function trusted(page) {
   const report = await webview(page, /Decisive seconds/);
   await report.locator("#chart[data-drawn=yes]").waitFor(WAIT);
   step("the post-mortem of a folder, and its report with the chart");
+
+  await command(page, "Tasks: Run Task");
+  await page.locator(".quick-input-list .monaco-list-row", { hasText: TASK.label }).first().click(WAIT);
+  await page.locator(".tabs .badge, .badge-content", { hasText: /^11$/ }).first().waitFor(WAIT);
+  step("a task's problems are among the problems");
 
   const live = (words) => page.locator(".statusbar-item", { hasText: words });
   const answer = (words) => page.locator(".notifications-toasts a", { hasText: words }).click(WAIT);
@@ -188,7 +208,7 @@ const setup = {
   entry: codeServer(resolve(values.keep ?? join(work, "code-server"))),
   permissions: ["clipboard-read", "clipboard-write"],
   settings: {
-    "denpex-agg.path": process.env.DENPEX_AGG ?? onPath("denpex-agg"),
+    "denpex-agg.path": PROGRAM,
     "explorer.compactFolders": false,
     "security.workspace.trust.startupPrompt": "never", // not trusted, without a question
     "terminal.integrated.gpuAcceleration": "off", // its text is in the page then
