@@ -141,7 +141,7 @@ def _zipped(held: Source, data: bytes, allowance: _Allowance, notes: ReadNotes) 
         raise InputError(f"not a zip that can be read: {error}", where=held.path, help="zip the folder anew") from None
     with archive:
         for info in _few(archive.infolist(), held):
-            if info.is_dir():
+            if info.filename.endswith("/"):  # its own `is_dir` fails where there is no name
                 continue
             on_windows = info.create_system == 0
             path = _printable(info.filename.replace("\\", "/") if on_windows else info.filename)

@@ -202,6 +202,13 @@ def test_a_damaged_or_encrypted_file_in_a_zip_costs_only_itself():
     assert notes["rank_1.log"] == "encrypted"
 
 
+def test_a_file_without_a_name_costs_only_itself():
+    data = packed([("rank_0.log", BOOM), ("rank_1.log", BOOM)])
+    files, notes = read(data.replace(b"rank_0", b"\0ank_0"))
+    assert list(files) == ["rank_1.log"]
+    assert notes == {"": "a name that leads out of the archive: not read"}
+
+
 def test_times_that_no_calendar_has_are_no_times():
     info = zipfile.ZipInfo("rank_0.log", (2000, 0, 0, 0, 0, 0))
     found = discover_upload("job.zip", packed([(info, BOOM)]))
