@@ -23,6 +23,10 @@ def labelled(*texts, ranks=range(4)):
         [line for rank in range(4) for line in (f"2031-02-03 04:05:06,1 [rank {rank}] up", *labelled("a", "b", "c",
             ranks=[rank]))],
         [line for step in range(9) for line in labelled(f"global rank: {step % 2}", ranks=[step % 2])],
+        [f"({rank}) {text}" for rank in range(4) for text in TRACE],
+        [f"[{rank}]: {text}" for rank in range(4) for text in TRACE],
+        [f"({rank}) step {step} acc 0.1" for step in range(5) for rank in (2, 0, 1)],
+        [f"[{rank}] iter={step} loss 1.2" for step in range(90, 99) for rank in range(2)][:-1],
     ],
 )  # fmt: skip
 def test_what_only_a_launcher_writes_or_the_processes_confirm_is_a_label(lines):
@@ -37,12 +41,26 @@ def test_what_only_a_launcher_writes_or_the_processes_confirm_is_a_label(lines):
         [f"[{step}] loss 1.2" for _ in range(5) for step in range(8)],
         [f"[{request}] done" for request in (3, 1, 2, 1, 3, 2) * 9],
         [f"[{epoch}] rank {rank}: loss 1.2" for epoch in range(5) for rank in range(4)],
+        [f"({epoch}) step {step} loss 1.2" for step in range(2) for epoch in range(5)],
+        [f"({worker}) step {step} saved" for step in range(9) for worker in (step % 2, 1)],
         labelled(*TRACE, ranks=[3]),
         labelled(*TRACE, ranks=[1, 400]),
         labelled(*TRACE) + ["text"] * 20,
         [*labelled("saved"), *TRACE] * 4,
     ],
-    ids=["nothing", "epochs", "steps", "requests", "epochs of ranks", "one", "far apart", "few", "traceback untagged"],
+    ids=[
+        "nothing",
+        "epochs",
+        "steps",
+        "requests",
+        "epochs of ranks",
+        "two steps",
+        "not all",
+        "one",
+        "far apart",
+        "few",
+        "traceback untagged",
+    ],
 )
 def test_counters_are_none(lines):
     assert not looks_numbered(lines)
@@ -52,8 +70,10 @@ def fitting(lines):
     return PrefixStripper.fitting(default_lexicon().prefixes, StampContext(None), lines)
 
 
-@pytest.mark.parametrize("tag", ["rank={} ", "rank {} ", "Rank: {} ", "r{} ", "pw2 r{} ", "rank{} "])
-@pytest.mark.parametrize("stamp", ["", "2031-02-03 04:05:06,789 ", "2031-02-03 04:05:06,789 INFO "])
+@pytest.mark.parametrize("tag", ["rank={} ", "rank {} ", "Rank: {} ", "r{} ", "pw2 r{} ", "rank{} ", "r{}|"])
+@pytest.mark.parametrize(
+    "stamp", ["", "2031-02-03 04:05:06,789 ", "2031-02-03 04:05:06,789 INFO ", "2031-02-03 04:05:06|INFO|"]
+)
 def test_a_rank_in_front_of_most_lines_is_the_writers(tag, stamp):
     lines = [f"{stamp}{tag.format(rank)}step {step} loss 1.2" for step in range(3) for rank in (2, 3)]
     told = [fitting(lines).strip(line) for line in lines]
