@@ -20,7 +20,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { parseArgs } from "node:util";
 import { chromium } from "playwright-core";
 import { codeServer } from "./install.mjs";
-import { caret, command, inWorkbench, onRun, openFile, WAIT, webview } from "./workbench.mjs";
+import { caret, command, inWorkbench, onRun, openFile, palette, WAIT, webview } from "./workbench.mjs";
 
 const { values } = parseArgs({ options: { keep: { type: "string" }, screenshot: { type: "string" } } });
 const work = mkdtempSync(join(tmpdir(), "denpex-agg-e2e-"));
@@ -193,11 +193,16 @@ async function trusted(page) {
   assert.equal(watches().length, 1);
 }
 
+async function watchesEnd() {
+  for (let tries = 0; watches().length > 0 && tries < 100; tries++) await sleep(100);
+  assert.deepEqual(watches(), []);
+  step("the watch that was left has ended with the window, and has left nothing");
+}
+
 /** The extension is off: its commands are unknown. */
 async function untrusted(page) {
   await page.locator("[id='status.workspaceTrust']", { hasText: "Restricted Mode" }).waitFor(WAIT);
-  await page.keyboard.press("F1");
-  await page.keyboard.type("denpex-agg: Diagnose");
+  await palette(page, "denpex-agg: Diagnose");
   await page.locator(".quick-input-list", { hasText: "No matching" }).waitFor(WAIT);
   step("in a folder that is not trusted there are no commands");
 }
@@ -223,12 +228,14 @@ const browser = await chromium.launch({
   args: ["--no-sandbox"],
 });
 try {
-  const asked = await inWorkbench(browser, { ...setup, options: ["--disable-workspace-trust"] }, project, trusted);
+  const asked = await inWorkbench(
+    browser,
+    { ...setup, closed: watchesEnd, options: ["--disable-workspace-trust"] },
+    project,
+    trusted,
+  );
   assert.deepEqual(asked, []);
   step("nobody else was asked for anything");
-  for (let tries = 0; watches().length > 0 && tries < 50; tries++) await sleep(100);
-  assert.deepEqual(watches(), []);
-  step("the watch that was left has ended with the workbench, and has left nothing");
   await inWorkbench(browser, setup, project, untrusted);
   assert.equal(existsSync(EVIL), false);
   step("the program that the workspace names was never started");

@@ -32,7 +32,11 @@ async function serve(entry, work, project, settings, options) {
   const common = [entry, "--config", config, "--user-data-dir", user, "--extensions-dir", join(work, "extensions")];
   execFileSync(process.execPath, [...common, "--install-extension", resolve("denpex-agg.vsix")], { stdio: "pipe" });
   const env = { ...process.env, TMPDIR: work, EXTENSIONS_GALLERY: "{}" }; // the workbench asks no gallery
-  const server = spawn(process.execPath, [...common, ...options], { env, stdio: ["ignore", "pipe", "pipe"] });
+  const server = spawn(process.execPath, [...common, ...options], {
+    detached: true,
+    env,
+    stdio: ["ignore", "pipe", "pipe"],
+  });
   let said = "";
   await new Promise((ready, failed) => {
     const listen = (chunk) => {
@@ -44,13 +48,15 @@ async function serve(entry, work, project, settings, options) {
     server.once("exit", () => failed(new Error(said)));
   });
   const address = `http://127.0.0.1:${port}/?folder=${encodeURIComponent(project)}`;
-  return { address, stop: () => new Promise((gone) => server.once("exit", gone) && server.kill()) };
+  // Its group: what it has started outlives it for minutes, in case that a browser comes back.
+  return { address, stop: () => new Promise((gone) => server.once("exit", gone) && process.kill(-server.pid)) };
 }
 
 /**
  * Opens a folder in a new workbench and lets `drive` use its page; gives the addresses elsewhere that were asked for.
  *
- * `setup` names code-server, a folder for its files, the user's settings, options of code-server, and rights of the page.
+ * `setup` names code-server, a folder for its files, the user's settings, options of code-server, rights of the
+ * page, and what is to be seen once the window was closed.
  */
 export async function inWorkbench(browser, setup, project, drive) {
   const server = await serve(setup.entry, setup.work, project, setup.settings, setup.options ?? []);
@@ -65,6 +71,8 @@ export async function inWorkbench(browser, setup, project, drive) {
     await page.goto(server.address);
     await page.locator(".explorer-folders-view").waitFor(START);
     await drive(page);
+    await page.goto("about:blank"); // as a user closes the window
+    await setup.closed?.();
   } catch (error) {
     const picture = join(tmpdir(), "denpex-agg-e2e.png");
     await page.screenshot({ path: picture });
@@ -76,12 +84,19 @@ export async function inWorkbench(browser, setup, project, drive) {
   return asked.filter((url) => /^(http|ws)/.test(url) && new URL(url).host !== new URL(server.address).host);
 }
 
-export async function command(page, title) {
+const INPUT = ".quick-input-widget input[type=text]";
+
+/** Opens the command palette with this text; a webview that is being loaded swallows keys. */
+export async function palette(page, text) {
+  const opens = () => page.locator(INPUT).waitFor({ timeout: 3000 });
   await page.keyboard.press("F1");
-  await page.keyboard.type(title);
-  const row = page.locator(".quick-input-list .monaco-list-row", { hasText: title }).first();
-  await row.waitFor(WAIT);
-  await row.click();
+  await opens().catch(() => page.keyboard.press("F1").then(opens));
+  await page.locator(INPUT).fill(`>${text}`);
+}
+
+export async function command(page, title) {
+  await palette(page, title);
+  await page.locator(".quick-input-list .monaco-list-row", { hasText: title }).first().click(WAIT);
 }
 
 /** By the context menu of the explorer. */
