@@ -17,7 +17,7 @@ _DUMP_NAME = later(
 )
 _DUMP_KEYS = (b"entries", b"pg_config", b"pg_status")
 _KERNEL_NAME = later(
-    r"(?:^|[._-])(?:dmesg|ipmi(?:tool)?|bmc)(?:$|[._-])|^kern(?:el)?\.log|^journal(?:ctl)?(?:$|[._-])|^syslog(?:$|[._-])|^messages(?:$|\.\d)",
+    r"(?:^|[._-])(?:dmesg|ipmi(?:tool)?|bmc|journal(?:ctl)?|syslog)(?:$|[._-])|^kern(?:el)?\.log|^messages(?:$|\.\d)",
     re.IGNORECASE,
 )
 _KERNEL_LINE = later(

@@ -26,6 +26,11 @@ _RANK_IN_PATH = re.compile(
 )
 
 
+_NETWORK = re.compile(r"\w(?:[-_]?(?:ib|ibs|opa|hsn|roce|eth|mgmt)\d{0,2}|(?<=\d)i)")
+"""The last letter of a machine's name and what stands behind it where one of its networks is meant; the single letter
+is the way of large sites (`jwb0613i`)."""
+
+
 @dataclass
 class Identity:
     """The table. Ranks are global."""
@@ -112,10 +117,18 @@ def _is_address(host: str) -> bool:
 
 
 def same_host(left: str | None, right: str | None) -> bool:
-    """Whether two spellings name one host: `node-b` and `node-b.cluster.example` do."""
+    """Whether two spellings name one host: `node-b`, `node-b.cluster.example` and `node-b-ib0` do."""
     if left is None or right is None:
         return False
-    return left == right or (left.split(".", 1)[0] == right.split(".", 1)[0] and not left[0].isdigit())
+    if left == right:
+        return True
+    left, right = left.split(".", 1)[0], right.split(".", 1)[0]
+    if left[:1].isdigit():
+        return False
+    if left == right:
+        return True
+    short, long = sorted((left, right), key=len)
+    return bool(short) and long.startswith(short) and _NETWORK.fullmatch(long, len(short) - 1) is not None
 
 
 def bus_key(bus: str) -> str:

@@ -18,6 +18,7 @@ from aggregator.correlate.jobs import jobs_of
 from aggregator.correlate.learn import build_identity
 from aggregator.correlate.machines import find_struck_machines
 from aggregator.correlate.sections import drop_echoes, join_sections
+from aggregator.correlate.zones import set_zones
 from aggregator.verdict import (
     Attempt,
     Clock,
@@ -92,6 +93,7 @@ def _judge_one(evidence: JobEvidence, naming: Naming) -> Judged:
     table = build_identity(evidence, signals)
     find_broken_link_ends(signals)
     find_struck_machines(evidence, signals, table)
+    moved = set_zones(evidence, signals, table)
     loosen_bounds(signals, table)
     signals = drop_echoes(signals)
     clocks = estimate(signals, table)
@@ -117,7 +119,7 @@ def _judge_one(evidence: JobEvidence, naming: Naming) -> Judged:
         job=_job(evidence, signals, table, clocks, last.first_failure), outcome=last.outcome,
         first_failure=last.first_failure,
         collateral=last.collateral, attempts=tuple(rows), clocks=_clocks(clocks, table), coverage=_coverage(evidence),
-        warnings=(*_warnings(evidence, signals, table), *contests),
+        warnings=(*_warnings(evidence, signals, table), *moved, *contests),
     )  # fmt: skip
     return Judged(verdict, evidence, table, clocks, attempts)
 

@@ -207,6 +207,7 @@ SEL = b" 1a1 | 12/01/2031 | 06:20:33 | Fan FAN1 | Lower Critical going low | Ass
         ("cn214.dmesg", KMSG, "cn214"),
         ("node4-dmesg.txt", KMSG, "node4"),
         ("dmesg-T.txt", KMSG, None),
+        ("jwb0612.journal.txt", KMSG, "jwb0612"),
         ("dgx-h-021.dmesg-iso.log", KMSG, "dgx-h-021"),
         ("dmesg-dgx-h-021.txt", KMSG, "dgx-h-021"),
         ("all-dmesg-node-2.txt", KMSG, "node-2"),
