@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 TAGGED: Final = later(r"(?:(?P<host>[a-z][a-z_-]{0,40}\d[\w.-]{0,60}) )?(?:[rR]ank[ =:]{0,2}|r)(?P<rank>\d{1,5})[ |]")
 """A rank in front of a text that could be a sentence about it: `rank 3 ready`, `pw2 r3 step 5`, `r3|ready`."""
 _MAY_BE_TAGGED: Final = later(r"[rR](?:ank[ =:]{0,2}|(?<=\br))\d{1,5}[ |]")
-_NUMBERED: Final = later(r"(?:\[(\d{1,5})\]|\((\d{1,5})\)):? ")
+_NUMBERED: Final = later(r"(?:\[(\d{1,5})(?:/\d{1,5})?\]|\((\d{1,5})(?:/\d{1,5})?\)):? ")
 _COUNTED: Final = later(r"(?i)\b(?:global_?step|step|iter|iteration|it|batch)[ :=#]{1,3}(\d{1,9})\b")
 _SELF: Final = later(r"(?i)(?<![a-z_])(?:global[ _])?(?:rank|procid)[ :=_]{0,3}(\d{1,6})\b")
 _TAGGED: Final = later(r"(?:\d[\d:., TZ-]{7,34} )?\[(?i:rank)[ :=_]?(\d{1,6})\]")
