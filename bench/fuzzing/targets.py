@@ -168,7 +168,7 @@ def _plant(rng: Random, folder: Path, name: str, data: bytes) -> None:
             os.mkfifo(path)
         elif what < 0.06:
             path.symlink_to(rng.choice(("/etc/passwd", "..", ".", "/dev/zero", "x")))
-        elif not path.exists():
+        elif not os.path.lexists(path):
             path.write_bytes(data)
 
 
