@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from aggregator.correlate.evidence import JobEvidence, ints
+from aggregator.correlate.evidence import NS, JobEvidence, ints
 from aggregator.correlate.exits import Ending
 from aggregator.correlate.identity import same_host
 from aggregator.correlate.leads import FAULT_TIERS, Lead, Tier, most_specific
 from aggregator.correlate.stories import Story
-from parsers.records import Role, Signal
+from parsers.records import Role, Signal, StampQuality
 
+_WARNING = " NCCL WARN "
+_WORDS_IN_FRONT = 3
+"""Tags that a line which repeats a warning may have in front of it."""
 _OF_THE_GPU = frozenset({"cuda_error", "cuda_illegal_access", "nccl_error", "gpu_xid"})
 
 
 def join_kernel(leads: list[Lead], homeless: Sequence[Signal], evidence: JobEvidence) -> None:
-    """A kernel or scheduler record of a kill on a host explains a rank there that ended without a word."""
+    """A kernel or scheduler record on a host explains a rank there that ended without a word, or tells its time."""
+    _name_hosts(leads, homeless)
+    _join_links(leads, homeless)
     for signal in homeless:
         if signal.role is not Role.ROOT or signal.kind not in {"host_oom", "gpu_lost", "gpu_ecc", "gpu_xid"}:
             continue
@@ -42,6 +47,43 @@ def join_kernel(leads: list[Lead], homeless: Sequence[Signal], evidence: JobEvid
                 target.hosts = (host,)
             for lead in whole:
                 leads.remove(lead)
+
+
+def _name_hosts(leads: Sequence[Lead], homeless: Sequence[Signal]) -> None:
+    """PyTorch repeats NCCL's last warning word for word; NCCL's own line of it has its host, but no rank."""
+    warned: dict[str, set[str]] = {}
+    for signal in homeless:
+        _, warning, text = signal.text.partition(_WARNING)
+        if warning and signal.host is not None:
+            warned.setdefault(text.strip(), set()).add(signal.host)
+    for lead in leads:
+        if lead.hosts or lead.signal is None or not lead.ranks:
+            continue
+        words = lead.signal.text.split(" ")
+        for skipped in range(_WORDS_IN_FRONT + 1):
+            hosts = warned.get(" ".join(words[skipped:]).strip(), set())
+            if len(hosts) == 1:
+                lead.hosts = tuple(hosts)
+                break
+
+
+def _join_links(leads: Sequence[Lead], homeless: Sequence[Signal]) -> None:
+    """The kernel stamps the loss of a link to the second; NCCL's lines of it have no stamp of their own.
+
+    Links also go down when a host starts: the record must lie within the time that the logs of its ranks leave open.
+    """
+    for record in homeless:
+        if not record.signature.startswith("kernel.link.") or record.quality is not StampQuality.OWN:
+            continue
+        near = [
+            lead for lead in leads
+            if lead.kind == "ib_error" and record.host and any(same_host(record.host, host) for host in lead.hosts)
+        ]  # fmt: skip
+        began = [lead.lo for lead in near if lead.lo is not None]
+        ended = [lead.hi for lead in near if lead.hi is not None]
+        if began and ended and record.ns is not None and min(began) - NS <= record.ns <= max(ended):
+            for lead in near:
+                lead.support.append(record)
 
 
 def _lost_worker(leads: Sequence[Lead], killed: Signal) -> Lead | None:

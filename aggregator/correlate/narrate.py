@@ -202,6 +202,8 @@ def _gpu(lead: Lead) -> str | None:
 def _phase(lead: Lead, story: Story | None, signals: Sequence[Signal]) -> str:
     faults = [s for s in (lead.signal, *lead.support) if s is not None]
     faults += [s for s in signals if s.exception is not None and _belongs(s, lead.signal) and s not in faults]
+    if lead.tier is Tier.FAULT and story is not None and not any(s.exception for s in faults):
+        faults += [s for s in story.faults if s.exception is not None]  # what it died of shows where it was
     collective = lead.kind in {"collective_mismatch", "collective_timeout"}
     trained = bool(story is not None and story.progress)
     for signal in faults:
@@ -254,10 +256,7 @@ def _evidence(decision: Decision, evidence: JobEvidence, stories: Mapping[int, S
             cited.append(cite(evidence, lead.signal, f"{_who(lead)}: {says(lead.kind)}"))
         if lead.exit is not None:
             cited.append(cite(evidence, lead.exit.report, f"{_who(lead)} ended with {lead.exit.told}"))
-        cited.extend(
-            cite(evidence, other, f"same rank: {says(other.kind)}" if other.kind else "its host's kernel")
-            for other in lead.support[:2]
-        )
+        cited.extend(cite(evidence, other, _beside(other)) for other in lead.support[:2])
         if lead.dumped:
             cited.extend(_dump_lines(lead, evidence))
         if lead.signal is None and lead.exit is None and lead.ranks and lead.ranks[0] in stories:
@@ -267,6 +266,12 @@ def _evidence(decision: Decision, evidence: JobEvidence, stories: Mapping[int, S
         if (item.file, item.line) not in seen and len(seen) < _MAX_EVIDENCE:
             seen.add((item.file, item.line))
             yield item
+
+
+def _beside(other: Signal) -> str:
+    if other.kind is None or other.signature.startswith("kernel."):
+        return "its host's kernel"
+    return f"same rank: {says(other.kind)}"
 
 
 def _dump_lines(lead: Lead, evidence: JobEvidence) -> Iterable[Evidence]:

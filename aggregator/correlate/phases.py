@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from parsers.later import later
 from parsers.records import ExceptionInfo, Frame
 
-_LIBRARY = later(r"(?:site-packages|dist-packages|/lib/python\d|<frozen|<string>|\.\./|/torch/)")
+_LIBRARY = later(r"(?:site-packages|dist-packages|/lib/python\d|<frozen|<string>|\.\./|/torch/|\.p(?:yx|xi)$)")
 _EVALUATION = later(
     r"(?:^|_|\b)(?:eval|evaluat\w*|valid\w*|val|test|predict\w*|infer\w*|generate)(?:_|\b|$)"
     r"|\b(?:\w+_)?estimate_(?:\w+_)?loss(?:es)?$|(?:score|run|check|loss|on|over)_dev(?:_?set)?$"
@@ -22,7 +22,10 @@ _CHECKPOINT = later(r"(?:save|checkpoint|ckpt|serialization|state_dict)")
 
 # (phase, pattern on "file:function"), the first that fits the innermost fitting frame; innermost frames first.
 _STACK = (
-    ("checkpoint", later(r"checkpoint|ckpt|torch/serialization\.py|save_pretrained|safetensors", re.IGNORECASE)),
+    (
+        "checkpoint",
+        later(r"checkpoint|ckpt|torch/serialization\.py|save_pretrained|safetensors|state_dict", re.IGNORECASE),
+    ),
     (
         "data_loading",
         later(
@@ -90,13 +93,22 @@ def location(exception: ExceptionInfo | None) -> str | None:
 _CODE = (
     ("backward", later(r"\.backward\(")),
     ("optimizer", later(r"\b(?:\w*optim\w*|opt|scaler|\w*engine)\.step\(")),
-    ("checkpoint", later(r"\bsave\w*\(|save_checkpoint|load_checkpoint|torch\.load\(")),
-    ("evaluation", later(r"\b(?:evaluate|validate|eval_\w+|run_eval\w*|test_step)\(")),
+    ("checkpoint", later(r"\bsave\w*\(|save_checkpoint|load_checkpoint|torch\.load\(|state_dict\(")),
+    (
+        "evaluation",
+        later(
+            r"\b(?:[a-z]+_)*(?:evaluate|validate|eval_\w+|run_eval\w*|test_step|valid(?:ation)?_(?:step|batch|loop))\("
+        ),
+    ),
     (
         "data_loading",
         later(r"\bnext\(|\bfor \w+(?:, ?\w+)* in \w*(?:loader|batches|data)|\bbatch\[|\bsample\[|\brecord\["),
     ),
     ("communication", later(r"\b(?:all_reduce|all_gather|barrier|broadcast|reduce_scatter)\(")),
+    (
+        "init",
+        later(r"(?:\bDDP|\bFSDP|\w*DataParallel|\bfully_shard|\.from_pretrained|\binit_process_group|\.set_device)\("),
+    ),
     ("forward", later(r"\b(?:model|self\.model|net|module)\(|\bloss\w* ?= ")),
 )
 """What a line of the user's own code was about; the innermost line that tells decides."""
