@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache, cached_property
 
 from parsers.formatcache import formats_for_reading
@@ -14,6 +14,8 @@ from parsers.records import Role
 
 _LONG = 4096
 """Characters of a line, from its head and its tail, in which messages are looked for: patterns may be quadratic."""
+_KINDS = 4096
+"""Sets of keywords whose messages are remembered."""
 _GRAVE = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM, Role.EXIT, Role.EXTERNAL})
 
 
@@ -35,6 +37,7 @@ class Lexicon:
             for number, messages in enumerate(self._messages_of)
             if not all(self.messages[message].ends_only for message in messages)
         }
+        self._candidates: dict[frozenset[int], tuple[Message, ...]] = {}
         self.prefixes = PrefixRules(self.formats)
 
     @cached_property
@@ -48,13 +51,18 @@ class Lexicon:
         rare = {keyword for message in self.messages if not message.ends_only for keyword in message.keywords}
         return sorted(rare | set(_BLOCK_LITERALS))
 
-    def candidates(self, text: str) -> list[Message]:
+    def candidates(self, text: str) -> Sequence[Message]:
         """Messages one of whose keywords is in `text`, in order of their formats."""
         found = self._index.found(text)
         if not found:
-            return []
-        numbers = sorted({number for index in found for number in self._messages_of[index]})
-        return [self.messages[number] for number in numbers]
+            return ()
+        known = self._candidates.get(found)
+        if known is None:
+            if len(self._candidates) >= _KINDS:
+                self._candidates.clear()
+            numbers = sorted({number for index in found for number in self._messages_of[index]})
+            known = self._candidates[found] = tuple(self.messages[number] for number in numbers)
+        return known
 
     def scanned(self, text: str) -> frozenset[int]:
         """Numbers of the literals in `text` that whole files are scanned for; blocks' literals are counted below 0."""

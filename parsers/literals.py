@@ -85,6 +85,6 @@ class KeywordIndex:
     def __init__(self, keywords: Sequence[str]) -> None:
         self._automaton = ahocorasick_rs.AhoCorasick(list(keywords), matchkind=ahocorasick_rs.MatchKind.Standard)
 
-    def found(self, text: str) -> set[int]:
+    def found(self, text: str) -> frozenset[int]:
         """Indexes of the keywords that occur in `text`."""
-        return {index for index, _, _ in self._automaton.find_matches_as_indexes(text, overlapping=True)}
+        return frozenset([index for index, _, _ in self._automaton.find_matches_as_indexes(text, overlapping=True)])

@@ -84,7 +84,7 @@ class Origin:
 
 def first_lines(head: Iterable[str]) -> list[str]:
     """The first lines of a file that are not empty, as far as its form is judged by them."""
-    return list(islice((line for line in head if line.strip()), _FIRST_LINES))
+    return list(islice(filter(str.strip, head), _FIRST_LINES))
 
 
 def looks_labelled(head: Iterable[str]) -> bool:
@@ -93,7 +93,10 @@ def looks_labelled(head: Iterable[str]) -> bool:
     Pass the first some hundred lines of a file. The batch script's own lines, and those of srun itself, have no
     label, hence the tolerance.
     """
-    lines = first_lines(head)
+    return _mostly_labelled(first_lines(head))
+
+
+def _mostly_labelled(lines: Sequence[str]) -> bool:
     may_be = [line for line in lines if line[0] in _LABEL_BEGINS]
     return len(may_be) * 2 > len(lines) and sum(_LABEL.match(line) is not None for line in may_be) * 2 > len(lines)
 
@@ -184,7 +187,7 @@ class PrefixStripper:
     def fitting(cls, rules: PrefixRules, context: StampContext, head: list[str]) -> PrefixStripper:
         """The stripper that fits a file whose first lines are these."""
         first = first_lines(head)
-        labelled, numbered, hosts = looks_labelled(first), looks_numbered(first), hosts_in_front(first)
+        labelled, numbered, hosts = _mostly_labelled(first), looks_numbered(first), hosts_in_front(first)
         stripper = cls(rules, context, labelled=labelled, numbered=numbered, hosts=hosts)
         if may_be_tagged(first) and looks_tagged(stripper.strip(line) for line in head):
             stripper = cls(rules, context, labelled=labelled, numbered=numbered, tagged=True, hosts=hosts)
