@@ -19,6 +19,12 @@ if TYPE_CHECKING:
 
 _TAIL = 64 << 10
 _SEVERAL = 2
+_TAG = re.compile(rb"^(?:\[[A-Za-z_]+\d+\]:)?\[rank(?P<rank>\d{1,7})\]:", re.MULTILINE)
+_TAG_OR_FIELD = re.compile(
+    rb"^(?:(?:\[[A-Za-z_]+\d+\]:)?\[rank|[\d:., TZ-]{0,40}\| {0,4}[rR]ank[ =:]{1,4})(?P<rank>\d{1,7})(?:\]:| {0,4}\|)",
+    re.MULTILINE,
+)
+"""Besides PyTorch's tag the field of a logger that puts bars between them: `2026-01-02 03:04:05 | rank  3 | text`."""
 SAMPLE = 64
 """Files of one family whose content is asked whether the family is what it seems."""
 _STREAM_WORD = later(r"stdout|stderr|(?<![a-z])(?:out|err)(?![a-z])", re.IGNORECASE)
@@ -127,13 +133,13 @@ def _contradicted(slots: list[_Slot]) -> bool:
 
 def _confirmed(slots: list[_Slot]) -> bool:
     """Whether several files of the family hold the tag of the rank that their name tells, and none that of another."""
-    tags = [(slot.number, found) for slot in slots[:SAMPLE] if (found := tags_of(slot.file))]
+    tags = [(slot.number, found) for slot in slots[:SAMPLE] if (found := tags_of(slot.file, _TAG_OR_FIELD))]
     return len(tags) >= _SEVERAL and all(found == {number} for number, found in tags)
 
 
-def tags_of(file: File) -> set[int]:
+def tags_of(file: File, tag: re.Pattern[bytes] = _TAG) -> set[int]:
     """The ranks whose PyTorch tag (`[rank3]:`) stands at the front of lines, at both ends of the file."""
     text = file.ends
     if text is None:
         text = read_head(file.source, _TAIL) + b"\n" + read_tail(file.source, _TAIL)
-    return {int(n) for n in re.findall(rb"^(?:\[[A-Za-z_]+\d+\]:)?\[rank(\d{1,7})\]:", text, re.MULTILINE)}
+    return {int(found["rank"]) for found in tag.finditer(text)}

@@ -118,3 +118,13 @@ def test_the_kernel_stamps_a_link_that_went_down_unless_it_was_another_time(tmp_
     failure = failure_of(tmp_path, kern=DOWN.format(down), rank0=steps() + end, rank1=steps() + PORT + end)
     assert (failure.ranks, failure.hosts, failure.kind) == ((1,), ("n3",), "ib_error")
     assert iso_time(failure.time) == f"2026-05-04T{told}Z"
+
+
+def test_a_rank_between_bars_tells_that_names_number_ranks_and_the_field_beside_it_is_the_host(tmp_path):
+    line = "2026-05-04 11:10:0{}.000 | rank {:2} | hx{} | INFO | it {}\n"
+    files = {
+        f"amp-0{rank}": "".join(line.format(step, rank, rank // 2 + 1, step) for step in range(4)) for rank in range(4)
+    }
+    files["amp-03"] += RAISED.format("x = batch['labels']", "KeyError: 'labels'")
+    failure = failure_of(tmp_path, **files)
+    assert (failure.ranks, failure.hosts) == ((3,), ("hx2",))
