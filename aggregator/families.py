@@ -25,6 +25,7 @@ _TAG_OR_FIELD = re.compile(
     re.MULTILINE,
 )
 """Besides PyTorch's tag the field of a logger that puts bars between them: `2026-01-02 03:04:05 | rank  3 | text`."""
+_NCCL = re.compile(rb"^(?P<host>[A-Za-z][A-Za-z0-9_.-]{0,62}):\d{1,9}:\d{1,9} \[\d{1,3}\] ", re.MULTILINE)
 SAMPLE = 64
 """Files of one family whose content is asked whether the family is what it seems."""
 _STREAM_WORD = later(r"stdout|stderr|(?<![a-z])(?:out|err)(?![a-z])", re.IGNORECASE)
@@ -53,9 +54,10 @@ def rank_families(files: list[File]) -> set[str]:
     hosts: set[str] = set()
     for by_prefix in groups.values():
         names = {prefix: layouts.host_part(prefix, of_rank=True) for prefix in by_prefix}
-        if not host_family(set(names.values())) or len(set(names.values())) != len(names):
+        spoken = len(set(names.values())) == len(names) > 1 and _say_their_host(by_prefix, names)
+        if not spoken and (not host_family(set(names.values())) or len(set(names.values())) != len(names)):
             names = {prefix: layouts.host_part(prefix) for prefix in by_prefix}
-        if len(by_prefix) > 1 and host_family(set(names.values())) >= set(names.values()):
+        if spoken or (len(by_prefix) > 1 and host_family(set(names.values())) >= set(names.values())):
             hosts |= _over_hosts(by_prefix, names)
             continue
         numbers = [{slot.number for slot in slots} for slots in by_prefix.values()]
@@ -82,6 +84,18 @@ def _slots(files: list[File]) -> Iterator[_Slot]:
         for place in [place for place in varying if layouts.from_zero(numbers[place])][:1] or varying[:1]:
             for file, tokens in members:
                 yield _Slot(file, "".join(tokens[:place]), int(tokens[place]), "#".join(tokens[place + 1 :: 2]))
+
+
+def _say_their_host(by_prefix: dict[str, list[_Slot]], names: dict[str, str]) -> bool:
+    """Whether NCCL's lines in a file give the host of its name: then the siblings do so too (`vela`, `lyra`)."""
+    if host_family(set(names.values())) >= set(names.values()):
+        return False  # seen without opening a file
+    slots = [slot for members in by_prefix.values() for slot in members]
+    return any(
+        said["host"].decode() == names[slot.prefix]
+        for slot in slots[:SAMPLE]
+        for said in _NCCL.finditer(_ends(slot.file))
+    )
 
 
 def _over_hosts(by_prefix: dict[str, list[_Slot]], names: dict[str, str]) -> set[str]:
@@ -139,7 +153,11 @@ def _confirmed(slots: list[_Slot]) -> bool:
 
 def tags_of(file: File, tag: re.Pattern[bytes] = _TAG) -> set[int]:
     """The ranks whose PyTorch tag (`[rank3]:`) stands at the front of lines, at both ends of the file."""
-    text = file.ends
-    if text is None:
-        text = read_head(file.source, _TAIL) + b"\n" + read_tail(file.source, _TAIL)
-    return {int(found["rank"]) for found in tag.finditer(text)}
+    return {int(found["rank"]) for found in tag.finditer(_ends(file))}
+
+
+def _ends(file: File) -> bytes:
+    """What stands at both ends of a file."""
+    if file.ends is not None:
+        return file.ends
+    return read_head(file.source, _TAIL) + b"\n" + read_tail(file.source, _TAIL)

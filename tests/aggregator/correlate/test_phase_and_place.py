@@ -14,6 +14,7 @@ Traceback (most recent call last):
     {}
 {}
 """
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
 HDF5 = (
     "OSError: [Errno {}] Can't write data (file write failed: time = Mon May  4 11:12:13 2026, filename = '/s/w.h5', "
     "file descriptor = 9, errno = {}, error message = '{}', buf = 0x5f0, total write size = 4096)"
@@ -80,9 +81,8 @@ def test_jax_is_not_told_to_turn_autograd_off(tmp_path):
 
 
 def test_memory_that_runs_out_while_a_state_dict_is_gathered_did_so_at_a_checkpoint(tmp_path):
-    oom = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB."
     said = steps() + "[2026-05-04 11:11:00] gathering full state dict at step 4\n"
-    assert failure_of(tmp_path, rank0=said + f"{oom}\n").phase == "checkpoint"
+    assert failure_of(tmp_path, rank0=said + f"{OOM}\n").phase == "checkpoint"
 
 
 def warned(host, text):
@@ -128,3 +128,12 @@ def test_a_rank_between_bars_tells_that_names_number_ranks_and_the_field_beside_
     files["amp-03"] += RAISED.format("x = batch['labels']", "KeyError: 'labels'")
     failure = failure_of(tmp_path, **files)
     assert (failure.ranks, failure.hosts) == ((3,), ("hx2",))
+
+
+@pytest.mark.parametrize(("said", "hosts"), [("lyra", ("vela",)), ("n7", ())])
+def test_names_of_files_are_hosts_where_nccl_says_one_of_them(tmp_path, said, hosts):
+    files = {f"{'vela' if rank < 2 else 'lyra'}_r{rank}": steps() for rank in range(4)}
+    files["lyra_r3"] += f"{said}:905:1205 [1] NCCL INFO misc/socket.cc:50 -> 6\n"
+    files["vela_r1"] += f"[rank1]: {OOM}\n"
+    failure = failure_of(tmp_path, **files)
+    assert (failure.ranks, failure.hosts) == ((1,), hosts)
