@@ -186,9 +186,12 @@ def _named_peers(stories: Mapping[int, Story], signals: Sequence[Signal], table:
     votes: Counter[int] = Counter()
     witnesses: dict[int, set[int | None]] = defaultdict(set)
     first: dict[int, Signal] = {}
+    newest = {(signal.source, signal.signature): signal for signal in signals if signal.role is Role.STATE}
     for signal in signals:
         named = ints(signal.fields.get("peer_ranks")) or ints(signal.fields.get("peer_rank"))
         if signal.role not in {Role.SYMPTOM, Role.STATE, Role.EITHER} or signal.signature in _WEAK_NAMES:
+            continue
+        if signal.role is Role.STATE and (signal is not newest[signal.source, signal.signature] or _is_even(signal)):
             continue
         if signal.kind == "collective_mismatch" or signal.fields.get("pg") not in {None, "0", "default_pg"}:
             continue  # a comparison of two ranks, or ranks in the numbering of a smaller group
@@ -212,8 +215,23 @@ def _named_peers(stories: Mapping[int, Story], signals: Sequence[Signal], table:
     return [Suspect(ranks, signal.kind or "collective_timeout", reason, 0.9, signal, best)]
 
 
+_SLOW = 1.3
+"""A rank is slow if it takes so many times as long as the fastest."""
 _WEAK_NAMES = frozenset({"pt.fr.signal_rank", "pt.fr.signal_25", "pt.fr.signal_local", "pt.fr.remote_error"})
 """The first rank to notice is usually the earliest waiter."""
+
+
+def _is_even(signal: Signal) -> bool:
+    """Whether a report on the slowest rank shows that it is hardly slower than the others."""
+    least, most = (_ms(signal.fields.get(name)) for name in ("least_ms", "ms"))
+    return least is not None and most is not None and most < _SLOW * least
+
+
+def _ms(text: str | None) -> float | None:
+    try:
+        return float(text) if text else None
+    except ValueError:
+        return None
 
 
 def _names_others(rank: int, signals: Sequence[Signal]) -> bool:

@@ -170,6 +170,9 @@ def _of_a_smaller_group(signal: Signal, widest: int) -> bool:
 def _own_rank(signal: Signal, source: Source, table: Identity, plain: bool) -> None:
     """The rank that a signal's own place and tags give."""
     fields = signal.fields
+    if (raised_by := number(fields.get("raised_by"))) is not None:
+        signal.rank, signal.rank_how = raised_by, Known.CONTENT
+        return
     filed = table.rank_of_source.get(source.index)
     if filed is not None:
         if signal.rank is not None and signal.rank != filed:

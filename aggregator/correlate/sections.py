@@ -21,6 +21,8 @@ _SECTIONS = _LAUNCHERS_OWN | {"section.head"}
 _CLOSES = re.compile(r"[-=#*] ?end ", re.IGNORECASE)
 _OF_BARRIER = frozenset({"jax.barrier.absent", "jax.task.listed"})
 _BARRIER_SIGNALS = 4
+_SENT_LINES = 100
+"""A traceback that was sent back begins right below the worker's name, and is no longer."""
 _SECTION_RANKS = 2
 """Sections of so many ranks make a file one that others were put into: one alone may be a program's own heading."""
 _OBJECT = re.compile(r"(?:^|\s)[Pp]od/(?P<pod>[a-z0-9][a-z0-9.-]{0,252})\s")
@@ -55,10 +57,21 @@ def join_sections(signals: Iterable[Signal]) -> list[Signal]:
             continue
         if signal.signature in _OF_BARRIER:
             _of_barrier(signal, kept)
+        if signal.exception is not None and kept and _is_sent_back(kept[-1], signal):
+            signal.fields["raised_by"] = kept[-1].fields["peer_rank"]
         kept.append(signal)
     _own_sections(kept)
     size_communicators(kept)
     return kept
+
+
+def _is_sent_back(above: Signal, signal: Signal) -> bool:
+    """Whether a traceback is the one that a worker sent to its caller, who prints it below the worker's name."""
+    return (
+        above.signature == "pt.rpc.remote"
+        and (above.source, above.rank, above.stream) == (signal.source, signal.rank, signal.stream)
+        and signal.line - above.line <= _SENT_LINES
+    )
 
 
 def _of_barrier(signal: Signal, kept: Sequence[Signal]) -> None:

@@ -225,3 +225,14 @@ def test_dumps_in_which_all_wait_for_the_same_collective_name_nobody(judge):
     files = {f"fr/nccl_trace_rank_{rank}.json": dump(rank, 9) for rank in range(4)}
     verdict = judge({**files, **train(*(watchdog(700, rank, 9) for rank in range(4)))})
     assert brief(verdict)[1:] == ("undetermined", (), HUNG)
+
+
+def straggler(seconds, slowest, ms):
+    return say(seconds, None, f"| MnRtt/Rnk: 310.10ms/1 | MxRtt/Rnk: {ms:.2f}ms/{slowest} | MnPwr/Rnk: 640.10W/0 |")
+
+
+def test_megatrons_straggler_reports_name_the_slow_rank_and_nobody_where_all_are_equally_fast(judge):
+    healthy, slow = straggler(10, 2, 318.4), straggler(300, 3, 5980.7)
+    late = [watchdog(900, rank, 12) for rank in range(4) if rank != 3]
+    assert brief(judge(train(healthy, slow, *late)))[1:] == waited(3)
+    assert brief(judge(train(slow, straggler(600, 2, 318.4), *late)))[2] != (2,)
