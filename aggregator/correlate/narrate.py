@@ -10,6 +10,7 @@ from aggregator.correlate.decide import Decision, external_ns, host_of
 from aggregator.correlate.evidence import NS, JobEvidence, number
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.identity import same_host
+from aggregator.correlate.layers import FILE_SYSTEMS, join_file_system, layer
 from aggregator.correlate.leads import Lead, Tier
 from aggregator.correlate.phases import layer_of, location, phase_of_code, phase_of_kind, phase_of_stack, phase_of_text
 from aggregator.correlate.stories import Story, in_order, last_step, marks_above
@@ -17,8 +18,6 @@ from aggregator.verdict import Candidate, Evidence, Failure, Status
 from parsers.records import Role, Signal, StampQuality
 
 _MAX_EVIDENCE = 8
-_EXITS = "pt.exitwarn"
-"""PyTorch's word on a process that ends by itself with its groups still there."""
 _CRASHES = frozenset({"abort", "segfault", "bus_error"})
 _DUMP_BELOW = 16
 """Lines below a crash's own within which the fault handler's stack of it begins."""
@@ -90,6 +89,8 @@ def failure(
     signal = lead.signal
     story = stories.get(lead.ranks[0]) if lead.ranks else None
     exception = signal.exception if signal is not None else None
+    phase = _phase(lead, story, signals)
+    join_file_system(lead, phase, signals, known_hosts)
     when, uncertainty, resolution = _time(lead, story)
     clock = clocks.hosts.get(host_of(lead) or "")
     if when is not None and clock is not None:
@@ -104,7 +105,7 @@ def failure(
     return Failure(
         status=decision.status, confidence=confidence(decision.basis), basis=decision.basis, kind=lead.kind,
         message=_message(lead), ranks=ranks, hosts=hosts, gpu=_gpu(lead),
-        phase=_phase(lead, story, signals), layer=_layer(lead, story, signals),
+        phase=phase, layer=layer(lead, story, signals),
         time=when, time_uncertainty_s=uncertainty, time_resolution_ns=resolution,
         step=step if step is not None else last_step(_progress(signal, story, signals)),
         exception=(exception.root_type or exception.type or None) if exception is not None else None,
@@ -112,14 +113,6 @@ def failure(
         reasons=tuple(_reasons(decision, stories, exits)), candidates=tuple(_candidates(decision)),
         would_settle=tuple(decision.would_settle),
     )  # fmt: skip
-
-
-def _layer(lead: Lead, story: Story | None, signals: Iterable[Signal]) -> str:
-    if lead.tier is Tier.HANG and story is not None:
-        left = any(s.signature == _EXITS and s.rank == story.rank for s in signals)
-        if left or story.success or story.ended(Ending.CLEAN):
-            return "software"  # who was done as far as it knew was told to do less than the others
-    return layer_of(lead.kind, lead.signal.layer if lead.signal is not None else None)
 
 
 def _progress(signal: Signal | None, story: Story | None, signals: Sequence[Signal]) -> Sequence[Signal]:
@@ -269,7 +262,7 @@ def _evidence(decision: Decision, evidence: JobEvidence, stories: Mapping[int, S
 
 
 def _beside(other: Signal) -> str:
-    if other.kind is None or other.signature.startswith("kernel."):
+    if other.kind is None or other.signature.startswith(("kernel.", *FILE_SYSTEMS)):
         return "its host's kernel"
     return f"same rank: {says(other.kind)}"
 
