@@ -16,6 +16,7 @@ from aggregator.correlate.decide import (
     drop_late,
     external_ns,
     hang_decision,
+    open_averages,
     open_comparisons,
     strikes_first,
 )
@@ -214,6 +215,7 @@ def _decide_faults(
 ) -> Decision:
     decision = choose(faults, exits, clocks)
     open_comparisons(decision)
+    open_averages(decision)
     decision.lost.extend(lost)
     named = decision.ranks
     if decision.status is Status.IDENTIFIED and not named:

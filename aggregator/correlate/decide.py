@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -29,6 +30,7 @@ _AFTER_HARDWARE = frozenset({"cuda_error", "cuda_illegal_access", "nccl_error", 
 """What processes report whose peer's GPU broke: they read its memory."""
 _BY_ITS_END = 0.75
 """Strength of a lead whose rank the launcher tells."""
+_AVERAGED = re.compile(r"(?i)\bgrad")
 _ENOUGH = 64
 """Earliest leads that the others are compared with: who is later than any lead is later than one of these."""
 _FEW = 3
@@ -183,6 +185,20 @@ def open_comparisons(decision: Decision) -> None:
         decision.status, decision.basis = Status.AMBIGUOUS, Basis.PERHAPS_ECHO
         decision.reasons.append("its call and a peer's differ: either may be the wrong one")
         decision.would_settle.append("TORCH_DISTRIBUTED_DEBUG=DETAIL, which compares the calls of all ranks")
+
+
+def open_averages(decision: Decision) -> None:
+    """Gradients are averaged over ranks: a NaN of one is in all of them, and who reports it tells nothing of where."""
+    if (
+        decision.status is Status.IDENTIFIED
+        and len(decision.leads) > 1
+        and all(
+            lead.kind == "nan_loss" and lead.signal and _AVERAGED.search(lead.signal.text) for lead in decision.leads
+        )
+    ):
+        decision.status, decision.basis = Status.AMBIGUOUS, Basis.PERHAPS_ECHO
+        decision.reasons.append("a NaN in the gradients of one rank is in those of all once they are averaged")
+        decision.would_settle.append("the loss of each rank at that step, before the gradients are averaged")
 
 
 def _only_compares(lead: Lead) -> bool:

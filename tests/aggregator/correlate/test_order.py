@@ -274,3 +274,12 @@ def test_a_clock_that_was_not_set_yet_tells_nothing_of_when_the_job_began(judge)
     )
     job = judge({"rank0.log": log, "rank1.log": "2026-03-02 10:00:01,000 - train - INFO - step 1 loss 2.0\n"}).job
     assert job.ended - job.started == 9 * 10**9
+
+
+def test_gradients_that_are_nan_on_all_ranks_leave_open_which_rank_made_them_so(judge):
+    gradients = "ValueError: Encountered nan gradients at step 412, stopping"
+    loss = "ValueError: loss is nan at step 412, stopping"
+    for fault, status in ((gradients, "ambiguous"), (loss, "identified")):
+        files = {f"rank{rank}.log": f"[rank{rank}]: step 411 loss 2.0\n[rank{rank}]: {fault}\n" for rank in range(4)}
+        failure = judge(files).first_failure
+        assert (failure.status, failure.kind, failure.ranks) == (status, "nan_loss", (0, 1, 2, 3))
