@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from parsers.stacks import TRACEBACK_HEAD
 
@@ -17,16 +17,18 @@ if TYPE_CHECKING:
 
 MAX_LINE = 64 << 10
 """Bytes of a line that are looked at: the first and last half of this."""
-LOOK_ABOVE = 4 << 10
-"""Bytes above a fault that are parsed with it."""
 LOOK_BELOW = 4 << 10
 """Bytes below a line that may be looked at; whoever calls has them at hand."""
 _ENDS = ((64 << 10, 4 << 10, 256 << 10), (256 << 10, 8 << 10, 768 << 10))
 """Head and tail of a file that are parsed line by line: at most, at least, and of all files of a job together."""
+_ABOVE = 4 << 10
+"""Bytes above a fault that are parsed with it."""
 _MANY_FILES = 4096
-"""Beyond so many files tails are shorter, down to a quarter of the least: the lines of so many ends take the time."""
+"""Beyond so many files less is read closely: the lines of so many take the time."""
 _SHORT_HEAD = 1 << 10
-"""Beyond `_MANY_FILES`, bytes of the head of a file whose rank is known: who writes need not be learned from it."""
+"""Then, bytes of the head of a file whose rank is known: who writes need not be learned from it."""
+_SHORT_ABOVE = 3 << 9
+"""Then, bytes above a fault."""
 _REPEATS = 48
 """How many hits of one keyword set behind one line head are parsed; the rest are counted."""
 _ALIKE = 4
@@ -47,14 +49,21 @@ _DIGITS = re.compile(rb"[0-9]+")
 _HEAD = TRACEBACK_HEAD.encode()
 
 
-def end_sizes(files: int, *, named: bool = False) -> tuple[int, int]:
-    """Bytes of head and tail that are parsed line by line where a job has so many files; is it `named` after a rank?"""
+class Sizes(NamedTuple):
+    """Bytes that are parsed line by line: at the head and at the tail of a file, and above a fault."""
+
+    head: int
+    tail: int
+    above: int
+
+
+def close_sizes(files: int, *, named: bool = False) -> Sizes:
+    """How much is read closely where a job has so many files, of one that is `named` after its rank or not."""
     files = max(files, 1)
     (head, tail) = (max(least, min(most, every // files)) for most, least, every in _ENDS)
-    if files > _MANY_FILES:
-        tail = max(tail * _MANY_FILES // files, tail // 4)
-        head = _SHORT_HEAD if named else head
-    return head, tail
+    if files <= _MANY_FILES:
+        return Sizes(head, tail, _ABOVE)
+    return Sizes(_SHORT_HEAD if named else head, max(tail * _MANY_FILES // files, tail // 4), _SHORT_ABOVE)
 
 
 def shortened(raw: bytes) -> bytes:
@@ -78,11 +87,10 @@ def long_lines(data: bytes, start: int, end: int) -> int:
     return count
 
 
-def context_start(data: bytes, cursor: int, line_start: int) -> int:
-    """Where the lines worth parsing above a line begin, not before the cursor; lines beyond `MAX_LINE` are none."""
-    above = max(cursor, line_start - LOOK_ABOVE)
-    start = data.rfind(b"\n", cursor, above) + 1 or cursor
-    if line_start - start > LOOK_ABOVE + MAX_LINE:
+def context_start(data: bytes, cursor: int, line_start: int, above: int) -> int:
+    """Where the lines worth parsing begin, so many bytes above a line; lines beyond `MAX_LINE` are none."""
+    start = data.rfind(b"\n", cursor, max(cursor, line_start - above)) + 1 or cursor
+    if line_start - start > above + MAX_LINE:
         start = data.find(b"\n", start) + 1
     return start
 

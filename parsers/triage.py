@@ -7,7 +7,6 @@ anywhere; the result does not depend on where.
 
 from __future__ import annotations
 
-from collections import deque
 from copy import copy
 
 from parsers.blocks import PLAIN_EXCEPTION, block_signals
@@ -22,7 +21,8 @@ from parsers.pieces import Pieces
 from parsers.prefixes import Origin, PrefixStripper
 from parsers.records import Role, Signal, Source
 from parsers.scan import Activity, Scan, StreamKey, Twins, stream_key
-from parsers.skim import MAX_LINE, Repeats, context_start, end_sizes, long_lines, shortened, visible
+from parsers.skim import MAX_LINE, Repeats, close_sizes, context_start, long_lines, shortened, visible
+from parsers.thinning import Thinning
 from parsers.timeline import Timeline
 from parsers.timestamps import StampContext
 from parsers.unread import Unread
@@ -33,7 +33,6 @@ _BELOW = 8
 _KEPT_TAGS = {name: f"tag_{name}" for name in ("task", "pod", "actor", "ip", "gpu", "container")} | {
     "conflict_rank": "conflict_rank"
 }
-_MARKS = 8
 _MESSAGE_LINES = 4
 """An exception's message goes on for so many lines."""
 
@@ -63,13 +62,13 @@ class LogTriage:
         self._pieces = Pieces()
         self._unread = Unread.of(source.index)
         self._line = 1
-        self._ends = self._head_left, self._tail = end_sizes(files, named=source.rank is not None)
+        self._sizes = close_sizes(files, named=source.rank is not None)
+        self._head_left, self._tail = self._sizes.head, self._sizes.tail
         self._below = 0
         self._repeats = Repeats(self._lexicon)
         self._likely: dict[StreamKey, Message] = {}
         self._plain: dict[StreamKey, tuple[Signal, int]] = {}
-        self._marks: dict[tuple[StreamKey, str], deque[Signal]] = {}
-        self._turned: set[StreamKey] = set()
+        self._thinning = Thinning()
 
     @property
     def signals(self) -> list[Signal]:
@@ -99,9 +98,8 @@ class LogTriage:
         for line in self._pieces.rest():
             self._segment(*line)
         self._close_blocks()
-        for marks in self._marks.values():
-            self.scan.signals.extend(marks)
-        self._marks.clear()
+        self.scan.signals.extend(self._thinning.last_marks())
+        self._thinning = Thinning()
         self.scan.signals.sort(key=lambda signal: signal.offset)
         return self.scan
 
@@ -118,14 +116,17 @@ class LogTriage:
 
     def refit(self, context: StampContext, files: int) -> bool:
         """Go on as if begun with these; False, and nothing is changed, where what was read so far depends on others."""
-        head, tail = ends = end_sizes(files, named=self.scan.source.rank is not None)
+        sizes, known = close_sizes(files, named=self.scan.source.rank is not None), self._sizes
         if self._stripper is None:
-            self._head_left = head
-        elif head != self._ends[0] or tail > self._ends[1] or (self._timeline.incomplete and context != self._context):
+            self._head_left = sizes.head
+        elif (
+            (sizes.head, sizes.above) != (known.head, known.above) or sizes.tail > known.tail
+            or (self._timeline.incomplete and context != self._context)
+        ):  # fmt: skip
             return False
         else:
             self._stripper = self._stripper.completing(context)
-        self._context, self._ends, self._tail = context, ends, tail
+        self._context, self._sizes, self._tail = context, sizes, sizes.tail
         return True
 
     def latest(self, size: int) -> list[Mark]:
@@ -151,8 +152,7 @@ class LogTriage:
             _unread=self._unread.copy(),
             _likely=dict(self._likely),
             _plain={key: (twins.one(signal), line) for key, (signal, line) in self._plain.items()},
-            _marks={key: deque(twins.all(marks), maxlen=_MARKS) for key, marks in self._marks.items()},
-            _turned=set(self._turned),
+            _thinning=self._thinning.copy(twins),
         )
         return twin
 
@@ -187,7 +187,7 @@ class LogTriage:
         self.scan.counts.long_lines += long_lines(data, self._unread.scanned, end)
         if start < end:
             cursor = self._middle(data, cursor, start, end)
-        kept = context_start(data, cursor, end)
+        kept = context_start(data, cursor, end, self._sizes.above)
         self._line += count_feeds(data, cursor, kept)
         self._unread.go_on(kept, end)
 
@@ -268,7 +268,7 @@ class LogTriage:
         """Go to a line; before a fault, parse some lines above it, for its stamp and phase."""
         context = line_start
         if self._repeats.context(data, line_start, line_end):
-            context = context_start(data, cursor, line_start)
+            context = context_start(data, cursor, line_start, self._sizes.above)
             self._below = _BELOW
         self._line += count_feeds(data, cursor, context)
         self._lines(data, context, line_start)
@@ -371,22 +371,8 @@ class LogTriage:
         if origin.logger is not None:
             signal.fields.setdefault("logger", origin.logger)
         self._timeline.date(signal, key, origin.stamp)
-        if signal.role is Role.PROGRESS:
-            self._thin(key, signal)
-        else:
-            if signal.role is Role.PHASE:
-                self._turned.add(key)
+        if self._thinning.keeps(key, signal):
             self.scan.signals.append(signal)
-
-    def _thin(self, key: StreamKey, signal: Signal) -> None:
-        """Of a stream's marks of progress the first, the first after each phase and the last few are kept."""
-        marks = self._marks.get((key, signal.signature))
-        if marks is None or key in self._turned:
-            self._marks.setdefault((key, signal.signature), deque(maxlen=_MARKS))
-            self._turned.discard(key)
-            self.scan.signals.append(signal)
-        else:
-            marks.append(signal)
 
     def _block(self, block: Block) -> None:
         for signal in block_signals(block, self._lexicon.match, self.scan.source.index):

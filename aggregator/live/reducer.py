@@ -19,7 +19,7 @@ from aggregator.utf16 import UTF16_NOTE, Utf8Decoder
 from parsers.lexicon import default_lexicon
 from parsers.records import Skipped, Source
 from parsers.scan import StreamKey, Twins
-from parsers.skim import end_sizes
+from parsers.skim import close_sizes
 from parsers.timestamps import StampContext
 from parsers.triage import LogTriage
 
@@ -56,7 +56,7 @@ class _Stream:
 
     def refit(self, context: StampContext, files: int) -> bool:
         """Whether the reader goes on as if made with these."""
-        if context == self.context and end_sizes(files) == end_sizes(self.files):
+        if context == self.context and close_sizes(files) == close_sizes(self.files):
             return True
         if not self.triage.refit(context, files):
             return False

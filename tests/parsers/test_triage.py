@@ -13,7 +13,7 @@ from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import load_formats
 from parsers.literals import PackedFinder, line_finder
 from parsers.records import Role, Source, SourceKind, StampQuality
-from parsers.skim import end_sizes
+from parsers.skim import close_sizes
 from parsers.timestamps import StampContext, read_stamp
 from parsers.triage import LogTriage, StreamKey
 
@@ -218,7 +218,7 @@ def test_both_engines_find_the_same_in_a_large_file(large):
 @pytest.mark.parametrize("shift", [0, 1, 34, 35, 70, 150, 3_000])
 def test_a_block_that_begins_at_the_very_end_of_what_was_read_is_still_whole(shift):
     before = ordinary(300_000)
-    tail = end_sizes(MANY_FILES)[1]
+    tail = close_sizes(MANY_FILES).tail
     data = before + FAULT + ordinary(300_000)
     # The first feed ends so that the lines up to a place inside the fault are dealt with, and no more.
     edge = len(before) + shift + tail
@@ -487,14 +487,14 @@ def test_signals_come_in_the_order_of_the_file():
 
 def test_the_ends_that_are_read_closely_get_shorter_the_more_files_there_are_but_never_vanish():
     for named in (False, True):
-        sizes = [end_sizes(files, named=named) for files in (0, 1, 8, 100, 10_000, 1_000_000)]
+        sizes = [close_sizes(files, named=named) for files in (0, 1, 8, 100, 10_000, 1_000_000)]
         assert sizes[0] == sizes[1]
         assert sizes == sorted(sizes, reverse=True)
         assert min(sizes[-1]) >= 1 << 10
 
 
 def test_who_writes_is_looked_for_in_the_head_where_the_name_of_the_file_does_not_tell():
-    assert end_sizes(10_000)[0] == 4 << 10 > end_sizes(10_000, named=True)[0]
+    assert close_sizes(10_000).head == 4 << 10 > close_sizes(10_000, named=True).head
 
 
 def test_the_shipped_engine_is_the_fastest_that_is_installed():
