@@ -157,7 +157,9 @@ def launcher_names(parts: tuple[str, ...]) -> Hints | None:
     return None
 
 
-_POD_LOG = later(r"^(?P<ns>[a-z0-9-]+)_(?P<pod>[a-z0-9.-]+)_(?P<uid>[0-9a-f-]{8,})$")
+_POD_LOG = later(r"^(?P<ns>[a-z0-9-]+)_(?P<pod>[a-z0-9.-]+)_(?P<uid>[0-9a-f-]{4,})$")
+_UID = 8
+"""Characters that a pod's uid has at least, unless the folder above is called after pods."""
 
 
 def kubelet_pods(parts: tuple[str, ...]) -> Hints | None:
@@ -165,7 +167,7 @@ def kubelet_pods(parts: tuple[str, ...]) -> Hints | None:
     if len(parts) < 3 or not re.fullmatch(r"\d+\.log(?:\.\d{8}-\d{6})?", plain_name(parts[-1])):  # noqa: PLR2004
         return None
     pod = _POD_LOG.match(parts[-3])
-    if pod is None:
+    if pod is None or (len(pod["uid"]) < _UID and not "/".join(parts[:-3]).endswith("pods")):
         return None
     return Hints("k8s-pod", host=pod["pod"], attempt=int(parts[-1].split(".")[0]), group="/".join(parts[:-1]))
 

@@ -184,6 +184,8 @@ def test_torchrun_folders_tell_local_rank_attempt_and_stream_but_no_global_rank(
         ("python-core-worker-3f2a10aa01_41210.log", {"pid": 41210}),
         ("nccl.gpu-a03.41207.log", {"pid": 41207, "host": "gpu-a03"}),
         ("ml_train-worker-1_0a1b2c3d-11/pytorch/2.log", {"host": "train-worker-1", "attempt": 2}),
+        ("pods/ml_train-worker-1_0a1b/pytorch/2.log", {"host": "train-worker-1", "attempt": 2}),
+        ("team_exp_2024/logs/2.log", {"layout": "plain", "attempt": None}),
         ("train-worker-1.log", {"host": "train-worker-1", "rank": None}),
         ("10.4.0.7/raylet.out", {"host": "10.4.0.7", "layout": "ray-system"}),
     ],

@@ -7,8 +7,8 @@ from aggregator.pipeline import postmortem
 STAMP = "[2026-05-04 11:10:0{}] "
 TIMEOUT = (
     "[rank{0}]:[E504 11:40:10.123456789 ProcessGroupNCCL.cpp:629] [Rank {0}] Watchdog caught collective operation "
-    "timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for 1800037 milliseconds "
-    "before timing out.\n"
+    "timeout: WorkNCCL(SeqNum=9, OpType=ALLREDUCE, NumelIn=1, NumelOut=1, Timeout(ms)=1800000) ran for "
+    "1800037 milliseconds before timing out.\n"
 )
 HANGING = "[Mon May  4 11:11:00 2026] nfs: server filer1 not responding, still trying\n"
 BACK = "[Mon May  4 11:12:00 2026] nfs: server filer1 OK\n"

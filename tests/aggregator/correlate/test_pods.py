@@ -73,3 +73,19 @@ def test_what_a_machines_kernel_tells_of_a_gpu_is_of_the_rank_in_a_pod_there_tha
     assert brief(verdict) == identified(3, "gpu_lost")
     unplaced = judge({**files, "nodes/gpu-pool-7f1.journal": lines(xid), "pods.txt": say(0, None, "none")})
     assert brief(unplaced)[1:3] == ("undetermined", ())
+
+
+def test_a_container_that_was_restarted_and_finished_has_an_attempt_for_each_start(judge):
+    files = {}
+    for rank in range(2):
+        folder = f"pods/ml_tts-worker-{rank}_77aa/pytorch"
+        raised = [say(20, rank, f"RuntimeError: Connection closed by peer [10.4.0.{rank}]:4411")] if rank else []
+        files[f"{folder}/0.log"] = lines(hello(rank, 2, f"tts-worker-{rank}"), steps(rank, 1, 5), *raised)
+        files[f"{folder}/1.log"] = lines(
+            hello(rank, 2, f"tts-worker-{rank}", seconds=40),
+            steps(rank, 5, 9, 50),
+            say(60, rank, "training done, best acc 0.761"),
+        )
+    verdict = judge(files)
+    assert [attempt.outcome for attempt in verdict.attempts] == ["failed", "completed"]
+    assert verdict.outcome == "completed"
