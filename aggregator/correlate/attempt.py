@@ -102,8 +102,10 @@ def _decide(
     join_hardware(leads)
     leads = merge_leads(leads)
     add_exits(leads, stories)
-    faults = [lead for lead in leads if lead.tier in FAULT_TIERS]
+    elsewhere = [lead for lead in leads if _is_elsewhere(lead, table)]
+    faults = [lead for lead in leads if lead.tier in FAULT_TIERS and lead not in elsewhere]
     lost = drop_late(faults, stories, clocks)
+    lost += [(lead, "no rank of the job ran on that host") for lead in elsewhere]
     external = _acting_external(externals, faults, exits, signals)
     if external is not None:
         hung = None if faults else _hung_before(external, evidence, signals, stories, homeless, table)
@@ -134,6 +136,13 @@ def _decide(
         decision.lost.extend(lost)
         return decision
     return _decide_weak(leads, lost, signals, stories, homeless, exits, table, clocks)
+
+
+def _is_elsewhere(lead: Lead, table: Identity) -> bool:
+    """Whether a fault without a rank struck a machine on which none ran, of a job all of whose hosts are known."""
+    if lead.ranks or not lead.hosts or table.world_size is None or len(table.host_of_rank) < table.world_size:
+        return False
+    return not any(table.ranks_on(host) for host in lead.hosts)
 
 
 def _told_lost(signal: Signal | None) -> str:

@@ -58,6 +58,16 @@ def test_the_same_pid_on_two_hosts_is_told_apart_by_the_host(judge):
     assert verdict.first_failure.hosts == ("node-b",)
 
 
+def test_a_fault_on_a_machine_where_no_rank_ran_is_not_the_job_s(judge):
+    train = [hello(rank, 4, f"node-{'ab'[rank // 2]}", pid=500 + rank) for rank in range(4)]
+    train += [steps(rank, 1, 5) for rank in range(4)] + [traceback(KEY, "[rank3]: ")]
+    beside = lines(kernel(-4000, XID.format("0000:5d:00")))
+    files = {"train.log": lines(*train), "dmesg-node-z.txt": beside}
+    assert brief(judge(files)) == identified(3, "python_exception")
+    files["dmesg-node-a.txt"] = files.pop("dmesg-node-z.txt")
+    assert brief(judge(files)) != identified(3, "python_exception")
+
+
 def test_a_pid_that_two_hosts_share_names_no_rank_by_itself():
     table = Identity()
     table.rank_of_pid = {("a", 500): 0, ("b", 500): 2, ("b", 501): 3}
