@@ -106,9 +106,10 @@ def read_logs(
 ) -> list[tuple[Scan, list[Skipped]]]:
     """Text sources to their signals, each with what was not read of it."""
     told = []
+    common = StampContext(reference_ns) if reference_ns else None  # what it remembers of dates is shared
     for source in sources:
         notes = ReadNotes()
-        scan = read_log(source, reference_ns, notes, files, budget)
+        scan = read_log(source, common or StampContext(source.reference_ns), notes, files, budget)
         told.append((scan, notes.items))
     return told
 
@@ -132,10 +133,10 @@ def combine(
 
 
 def read_log(
-    source: Source, reference_ns: int | None, notes: ReadNotes, files: int = 1, budget: Budget = DEFAULT_BUDGET
+    source: Source, context: StampContext, notes: ReadNotes, files: int = 1, budget: Budget = DEFAULT_BUDGET
 ) -> Scan:
     """One text source to its signals."""
-    triage = LogTriage(source, default_lexicon(), StampContext(reference_ns or source.reference_ns), files=files)
+    triage = LogTriage(source, default_lexicon(), context, files=files)
     for chunk in read_chunks(source, notes, budget=budget):
         triage.feed(chunk)
     return triage.finish()
