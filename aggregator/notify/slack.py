@@ -58,7 +58,7 @@ def _what(failure: Failure) -> str:
     if failure.status is Status.UNDETERMINED:
         ranks = "rank not told by these logs"
     elif failure.status is Status.AMBIGUOUS:
-        ranks = f"one of {ranks}, which one the logs do not settle"
+        ranks = words.one_of(failure.ranks, ranks)
     text = f"first failure: {ranks}: {words.kind_words(failure.kind)}"
     if failure.phase in words.PHASES:
         text += f" {words.PHASES[failure.phase]}"

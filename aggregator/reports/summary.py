@@ -151,7 +151,7 @@ def who(failure: Failure) -> str:
     if not failure.ranks:
         return "the job as a whole"
     if failure.status is Status.AMBIGUOUS:
-        return f"one of {words.ranks_words(failure.ranks)}, which one the logs do not settle"
+        return words.one_of(failure.ranks, words.ranks_words(failure.ranks))
     return words.ranks_words(failure.ranks)
 
 

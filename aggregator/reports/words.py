@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from aggregator.verdict import NS_PER_S, iso_time
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
 KINDS = {
     "cuda_oom": "CUDA out of memory",
@@ -94,6 +94,13 @@ def ranks_words(ranks: Iterable[int]) -> str:
     """`rank 3`, `ranks 0-2, 4`."""
     listed = sorted(set(ranks))
     return f"{'rank' if len(listed) == 1 else 'ranks'} {rank_ranges(listed)}"
+
+
+def one_of(ranks: Sequence[int], shown: str) -> str:
+    """What is said of an ambiguous verdict; `shown` are its ranks as they are to be shown."""
+    if len(ranks) == 1:
+        return f"{shown}, or something that the logs do not name"
+    return f"one of {shown}, which one the logs do not settle"
 
 
 def counted(number: int, one: str, many: str = "") -> str:

@@ -31,6 +31,8 @@ def test_a_correction_says_so_first(message):
 def test_ambiguous_and_undetermined_blame_nobody(message):
     ambiguous = slack_text(message(status=v.Status.AMBIGUOUS, ranks=(3, 5)))
     assert "one of ranks 3, 5, which one the logs do not settle" in ambiguous
+    single = slack_text(message(status=v.Status.AMBIGUOUS, ranks=(3,)))
+    assert "rank 3, or something that the logs do not name" in single
     assert "rank not told by these logs" in slack_text(message(status=v.Status.UNDETERMINED, ranks=()))
     assert "the job as a whole: preempted" in slack_text(message(kind="preempted", ranks=()))
 
