@@ -103,7 +103,7 @@ def test_a_hostile_name_of_a_job_adds_no_sample(view):
     read = samples(text)
     assert {key[0].startswith("denpex_") for key in read} == {True}
     [job] = {dict(key[1:])["job"] for key in read}
-    assert job.startswith('x"} 1␊evil{a="\\␛[2J<U+202E> [hf-token:')
+    assert job.startswith('x"} 1␊evil{a="\\<U+202E> [hf-token:')
     assert len(job) == 100
     assert text.count("\n") == exposition(view).count("\n")
 
