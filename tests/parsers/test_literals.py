@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsers.lexicon import default_lexicon
-from parsers.literals import HyperscanFinder, KeywordIndex, PackedFinder, line_finder
+from parsers.literals import FoldedFinder, HyperscanFinder, KeywordIndex, PackedFinder, line_finder
 
 words = st.text("abcX", min_size=1, max_size=4).map(str.encode)
 
@@ -29,6 +29,13 @@ def test_the_lines_shown_are_those_that_hold_a_literal(literals, buffer):
 def test_hyperscan_shows_the_same_lines(literals, buffer):
     pytest.importorskip("hyperscan")
     assert lines_hit(HyperscanFinder(literals), buffer) == lines_holding(literals, buffer)
+
+
+@given(literals=st.lists(words, min_size=1, max_size=50), buffer=st.text("abcABCX\n", max_size=200).map(str.encode))
+def test_whatever_the_case_the_lines_shown_are_those_that_hold_a_literal(literals, buffer):
+    holding = lines_holding([literal.lower() for literal in literals], buffer.lower())
+    assert lines_hit(FoldedFinder(literals), buffer) == holding
+    assert lines_hit(line_finder(literals, caseless=True), buffer) == holding
 
 
 def test_more_literals_than_fit_one_automaton_are_all_found():

@@ -8,11 +8,13 @@ import signal
 import tarfile
 from pathlib import Path
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from aggregator import cli, safe
+from aggregator.masking import mask_texts
 from aggregator.notify import FailureMessage
 from aggregator.notify.command import _facts, _report
 from aggregator.notify.slack import slack_text
@@ -213,3 +215,12 @@ def test_s18_a_crash_tells_no_secret_of_its_locals(capsys, monkeypatch, tmp_path
         told = capsys.readouterr()
         assert IN_NAMES[:20] not in told.out + told.err
         assert "this is a bug" in told.err
+
+
+def test_a_column_is_masked_as_its_lines_are_wherever_a_secret_lies_in_it():
+    odd = ["", None, "pass", "word=hunter2222", "x\x9b0mhf_\x9b1m" + "a" * 36, "to\x1b[0mken=" + "b" * 24, "é", "token"]
+    lines = odd + [text for _, line, _ in SAMPLES for text in (line, line.upper(), line[: len(line) // 2])]
+    masked = mask_texts(pl.Series(lines)).to_list()
+    assert masked == [None if line is None else safe.mask(line) for line in lines]
+    for line in lines:
+        assert mask_texts(pl.Series(["private ke", line, "y"])).to_list()[1] == (line and safe.mask(line))
