@@ -154,11 +154,14 @@ class BlockAssembler:
                 ended += blocks[: len(blocks) + 1 - _MAX_OPEN] if len(blocks) >= _MAX_OPEN else []
                 blocks.append(started)
                 taken = True
+        ended.extend(block for block in self._open.get(key, ()) if _given_up(block) and block not in ended)
         for other, blocks in self._open.items():
-            if other != key:
-                for block in blocks:
-                    block.foreign += 1
-            ended.extend(block for block in blocks if _given_up(block) and block not in ended)
+            if other == key:
+                continue
+            for block in blocks:  # hundreds, where somebody wants our time
+                block.foreign += 1
+                if block.foreign > _MAX_FOREIGN_AFTER and _given_up(block):
+                    ended.append(block)
         self._drop(ended)
         self._passed(key, body)
         return taken, ended

@@ -63,11 +63,16 @@ def left_behind(
     words = _words(evidence, signals, table)
     if len(words) < _LEAST:
         return []
-    after = {
-        rank: others for rank, told in sorted(words.items())
-        if not stories[rank].spoke_of_trouble and not stories[rank].success and not stories[rank].exits
-        and (others := _gone_on(rank, told[-1], words)) is not None
-    }  # fmt: skip
+    after: dict[int, _Others] = {}
+    known: dict[str, _Others | None] = {}
+    for rank, told in sorted(words.items()):
+        if stories[rank].spoke_of_trouble or stories[rank].success or stories[rank].exits:
+            continue
+        said = _without_own(told[-1].text, rank)
+        if said not in known:  # asked once for all ranks that stand there: the others are asked each time
+            known[said] = _gone_on(rank, told[-1], words)
+        if (others := known[said]) is not None:
+            after[rank] = others
     behind = tuple(after)
     if not behind or len(behind) * _LEAST > len(words):
         return []
@@ -129,6 +134,11 @@ def _gone_on(rank: int, last: Told, words: Mapping[int, tuple[Told, ...]]) -> _O
         if newest is not None:
             heard.append(newest)
     return _Others(slowest, max(heard, default=None)) if gone * 2 > len(words) else None
+
+
+def _without_own(text: str, rank: int) -> str:
+    """A text with a mark for each number that is the rank's own."""
+    return _NUMBER.sub(lambda found: "\0" if int(found[0]) == rank else found[0], text.strip())
 
 
 def _same(one: str, rank: int, two: str, other: int) -> bool:
