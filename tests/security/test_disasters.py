@@ -116,6 +116,16 @@ def test_a_disk_that_answers_eio_ends_the_file_there_and_is_told(monkeypatch, tm
     ]
 
 
+@pytest.mark.skipif(not Path("/proc/self/mem").exists(), reason="no file that answers EIO")
+def test_a_file_that_answers_eio_from_its_first_byte_is_told_by_every_command(tmp_path):
+    file = "/proc/self/mem"  # a regular file with nothing at its beginning
+    for words in (["postmortem", file], ["logs", file], ["bundle", file, "-o", tmp_path / "b"]):
+        done = command(*words)
+        assert done.returncode == 3, done.stderr
+        assert "Input/output error" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_permission_that_is_lost_while_reading_is_told(monkeypatch, tmp_path):
     for rank in range(2):
         (tmp_path / f"rank_{rank}.log").write_text(f"[rank{rank}]: RuntimeError: CUDA out of memory\n" * rank or "x\n")
