@@ -48,7 +48,7 @@ from aggregator.verdict import (
     Outcome,
     Status,
 )
-from parsers.records import Role, Signal, StampQuality
+from parsers.records import Role, Signal, SourceKind, StampQuality
 
 _HUNG_NS = 60 * NS
 """So long before the end of a job its ranks' time-outs cannot be what its end brought about."""
@@ -102,7 +102,7 @@ def _decide(
     join_hardware(leads)
     leads = merge_leads(leads)
     add_exits(leads, stories)
-    elsewhere = [lead for lead in leads if _is_elsewhere(lead, table)]
+    elsewhere = [lead for lead in leads if _is_elsewhere(lead, evidence, table)]
     faults = [lead for lead in leads if lead.tier in FAULT_TIERS and lead not in elsewhere]
     lost = drop_late(faults, stories, clocks)
     lost += [(lead, "no rank of the job ran on that host") for lead in elsewhere]
@@ -138,11 +138,17 @@ def _decide(
     return _decide_weak(leads, lost, signals, stories, homeless, exits, table, clocks)
 
 
-def _is_elsewhere(lead: Lead, table: Identity) -> bool:
-    """Whether a fault without a rank struck a machine on which none ran, of a job all of whose hosts are known."""
+def _is_elsewhere(lead: Lead, evidence: JobEvidence, table: Identity) -> bool:
+    """Whether a fault without a rank struck a machine on which none ran, of a job all of whose hosts are known.
+
+    Ranks may know their hosts by other names than the machines (pods): not where the kernel log of one of them has its.
+    """
     if lead.ranks or not lead.hosts or table.world_size is None or len(table.host_of_rank) < table.world_size:
         return False
-    return not any(table.ranks_on(host) for host in lead.hosts)
+    if any(table.ranks_on(host) for host in lead.hosts):
+        return False
+    kernels = {source.host for source in evidence.sources if source.kind is SourceKind.KERNEL and source.host}
+    return any(table.ranks_on(host) for host in kernels)
 
 
 def _told_lost(signal: Signal | None) -> str:

@@ -62,7 +62,7 @@ def test_a_fault_on_a_machine_where_no_rank_ran_is_not_the_job_s(judge):
     train = [hello(rank, 4, f"node-{'ab'[rank // 2]}", pid=500 + rank) for rank in range(4)]
     train += [steps(rank, 1, 5) for rank in range(4)] + [traceback(KEY, "[rank3]: ")]
     beside = lines(kernel(-4000, XID.format("0000:5d:00")))
-    files = {"train.log": lines(*train), "dmesg-node-z.txt": beside}
+    files = {"train.log": lines(*train), "dmesg-node-z.txt": beside, "dmesg-node-b.txt": lines(kernel(1, "x: y"))}
     assert brief(judge(files)) == identified(3, "python_exception")
     files["dmesg-node-a.txt"] = files.pop("dmesg-node-z.txt")
     assert brief(judge(files)) != identified(3, "python_exception")
