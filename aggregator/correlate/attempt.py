@@ -147,8 +147,10 @@ def _is_elsewhere(lead: Lead, evidence: JobEvidence, table: Identity) -> bool:
         return False
     if any(table.ranks_on(host) for host in lead.hosts):
         return False
-    kernels = {source.host for source in evidence.sources if source.kind is SourceKind.KERNEL and source.host}
-    return any(table.ranks_on(host) for host in kernels)
+    kernels = {
+        source.host or activity.host for source, _, activity in evidence.activities if source.kind is SourceKind.KERNEL
+    }
+    return any(table.ranks_on(host) for host in kernels if host)
 
 
 def _told_lost(signal: Signal | None) -> str:
