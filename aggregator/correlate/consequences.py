@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from aggregator.correlate.evidence import NS, JobEvidence
 from aggregator.correlate.exits import Ending
@@ -14,6 +14,8 @@ from parsers.records import Role, Signal, StampQuality
 
 _MOST_UNSEEN = 1024
 """Ranks without a line that are listed: `ranks_missing` has them all, and one line can claim a hundred thousand."""
+_LONGEST = 120
+"""Characters of a list of ranks."""
 
 
 def collateral(
@@ -27,12 +29,7 @@ def collateral(
     rows: list[Collateral] = []
     unseen = 0
     blamed = set(first.ranks)
-    outside = first.status is Status.IDENTIFIED
-    cause = (
-        f"rank {first.ranks[0]}"
-        if len(first.ranks) == 1
-        else ("ranks " + ranges(first.ranks) if first.ranks else "the job" if outside else "a rank that is not known")
-    )
+    cause = _cause(first.ranks, outside=first.status is Status.IDENTIFIED)
     for rank, story in sorted(stories.items()):
         if rank in blamed:
             continue
@@ -43,6 +40,16 @@ def collateral(
         if unseen <= _MOST_UNSEEN or row.evidence or story.last_text:
             rows.append(row)
     return tuple(rows)
+
+
+def _cause(ranks: Sequence[int], *, outside: bool) -> str:
+    """Who failed first, for a sentence that every other rank has."""
+    if not ranks:
+        return "the job" if outside else "a rank that is not known"
+    shown = ranges(ranks)
+    if len(shown) > _LONGEST:
+        return f"{len(ranks):,} ranks"
+    return f"rank {shown}" if len(ranks) == 1 else f"ranks {shown}"
 
 
 def _consequence(rank: int, story: Story, evidence: JobEvidence, first: Failure, cause: str) -> Collateral | None:

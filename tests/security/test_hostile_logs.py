@@ -14,6 +14,7 @@ import pytest
 
 from aggregator import cli, safe
 from aggregator.pipeline import postmortem
+from aggregator.verdict import to_json
 from parsers.lexicon import default_lexicon
 
 HUGE = ("9" * 20, "9" * 4300, "9" * 5000, "-1", "0", "²", "٣")
@@ -130,6 +131,14 @@ SMALL = {
     "world": NUMBERED["watchdog"].format(n=1) + "[rank0]: world_size=1000000000\n",
     "pids": box(5, 90_000_000, pids=(1005, 90_001_000)),
 }
+
+
+def test_many_ranks_blamed_and_many_that_followed_do_not_multiply(tmp_path):
+    told = "".join(f"srun: error: n{n}: task {n}: Exited with exit code {n % 255}\n" for n in range(12_000))
+    (tmp_path / "slurm-1.out").write_text(told)
+    document = to_json(postmortem([str(tmp_path)]))
+    assert len(document["collateral"]) > 10_000
+    assert len(json.dumps(document)) < 40 * len(told)  # 65 MB, where each told the names of all that were blamed
 
 
 @pytest.mark.parametrize("what", SMALL)
