@@ -109,7 +109,7 @@ def test_a_fault_is_found_with_a_short_tail_too(lead, below):
 def test_lines_before_a_short_tail_are_not_parsed():
     line = b"2025-10-03 18:36:59,123 [rank 2] INFO trainer: nothing to tell, all is as it was\n"
     live = triage(line * 3_000, files=MANY_FILES)
-    assert live.so_far(512).counts.stamped < live.so_far().counts.stamped - 50
+    assert live.so_far(512).counts.stamped < live.so_far().counts.stamped - 20
 
 
 ORDINARY = b"2025-10-03 18:37:02,500 INFO trainer: nothing new\n"
@@ -121,7 +121,7 @@ ORDINARY = b"2025-10-03 18:37:02,500 INFO trainer: nothing new\n"
         (ORDINARY * 100, 1, 50),
         (ORDINARY * 100, MANY_FILES, 1),
         (ORDINARY * 20_000, 5_000, MANY_FILES),
-        (ORDINARY * 20_000, 2, 3),
+        (ORDINARY * 20_000, 1, 2),
     ],
     ids=["small", "small, fewer", "shorter tail", "same ends"],
 )
