@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import os
 import sys
 
 from aggregator import __version__
@@ -26,6 +27,7 @@ def main() -> int:
             sys.stdout.flush()
             return 0
     gc.set_threshold(_GARBAGE)
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # NumPy's algebra, which nothing here uses, starts one a core
     from aggregator.cli import run  # noqa: PLC0415 - see above
 
     code = run(arguments)

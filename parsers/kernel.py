@@ -30,6 +30,8 @@ def byte_class(members: bytes) -> Bools:
 
 
 WORD = byte_class((ascii_letters + digits).encode())
+FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
+"""Masks that keep so many of the bytes that `read_words` gives."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +47,6 @@ class Lines:
     colons: Ints
     """Positions of colons that another one follows three bytes later: a time of day may stand there."""
     colon_rows: Ints
-    returns_end_lines: bool
-    """Whether a line ends with a carriage return and a line feed."""
 
 
 def scan(data: Bytes, size: int) -> Lines:
@@ -72,7 +72,7 @@ def scan(data: Bytes, size: int) -> Lines:
     odd = np.flatnonzero((kind == 0) | (kind == RETURN) | (kind == 27))
     odd = odd[~((kind[odd] == RETURN) & (data[at[odd] + 1] == FEED))]
     colon = np.flatnonzero(kind == COLON)
-    return Lines(starts, feeds - returned, at[odd], row[odd], at[colon], row[colon], bool(returned.any()))
+    return Lines(starts, feeds - returned, at[odd], row[odd], at[colon], row[colon])
 
 
 def read_digits(data: Bytes, at: Ints, count: int) -> tuple[Ints, Bools]:

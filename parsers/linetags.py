@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
+import polars as pl
 import pyarrow as pa
 
-from parsers.kernel import Bools, Bytes, Ints, byte_class, read_words
-from parsers.text import polars_series, strings
+from parsers.kernel import FIRST_BYTES, Bools, Bytes, Ints, byte_class, read_words
+from parsers.text import narrow, polars_series, string_views
 
 if TYPE_CHECKING:
     from parsers.stampcolumns import Stamps
+    from parsers.text import Bodies
 
 
 STREAMS = ("stdout", "stderr", "stddiag")
@@ -45,7 +48,6 @@ _TAG_BYTES = 80
 _RANK_BYTES = len(" [rank1234567]:")
 _LETTER, _DIGIT = byte_class(ascii_letters.encode() + b"_"), byte_class(b"0123456789")
 _BLANK_OR_DIGIT, _LABEL = byte_class(b" 0123456789"), byte_class(b" P0123456789")
-_FIRST_BYTES = np.array([(1 << 8 * count) - 1 for count in range(9)], np.uint64)
 _COLON, _OPEN, _LESS, _GREATER, _SPACE, _DASH = (np.uint8(ord(c)) for c in ":[<> -")
 _KEYED = 24
 """Tags of so many bytes at most are compared on columns."""
@@ -100,7 +102,7 @@ def _tag_runs(data: Bytes, begin: Ints, length: Ints) -> tuple[Ints, Ints]:
     fresh[:1] = True
     fresh[1:] |= length[1:] != length[:-1]
     for shift in range(0, _KEYED, 8):
-        key = read_words(data, begin + shift) & _FIRST_BYTES[np.clip(length - shift, 0, 8)]
+        key = read_words(data, begin + shift) & FIRST_BYTES[np.clip(length - shift, 0, 8)]
         fresh[1:] |= key[1:] != key[:-1]
     return np.flatnonzero(fresh), np.cumsum(fresh) - 1
 
@@ -141,28 +143,36 @@ _LEVEL_KEYS, _LEVEL_NUMBERS = np.array(
     np.int64,
 ).T
 """The first four bytes of what the pattern finds tell the level, but for JSON."""
-_WORDS = re.compile(r"[A-Za-z]+")
+_WORDS = re.compile(rb"[A-Za-z]+")
+_JSON_BYTES = len('"levelname": "critical"')
 _IN_NAME = _LETTER | _DIGIT | byte_class(b"./+-")
 _NAME_BYTES = 40
 
 
-def read_severities(column: pa.StringArray, stamps: Stamps) -> npt.NDArray[np.int8]:
+@lru_cache(maxsize=1 << 12)
+def _json_level(member: bytes) -> int:
+    """The number of the level that a member of a JSON record names at the front of some bytes."""
+    return _SEVERITY.get(_WORDS.findall(member)[1].decode().lower(), 0)
+
+
+def read_severities(bodies: Bodies, stamps: Stamps) -> npt.NDArray[np.int8]:
     """OpenTelemetry's number of each line's level; 0 where the line names none."""
-    found = polars_series(column).str.slice(0, _HEAD_CHARACTERS).str.extract(_LEVEL)
-    severity = np.zeros(len(column), np.int8)
+    head = bodies.text.str.slice(0, _HEAD_CHARACTERS)
+    found = head.str.find(_LEVEL)
+    severity = np.zeros(len(found), np.int8)
     rows = np.flatnonzero(found.is_not_null().to_numpy())
-    _, offsets, text = found.to_arrow().buffers()
-    if len(rows) and offsets is not None and text is not None:
-        at = np.frombuffer(memoryview(offsets), np.int64)[rows]
+    _, borders, text = bodies.column.buffers()
+    if len(rows) and borders is not None and text is not None:
+        at = np.frombuffer(memoryview(borders), np.int32)[rows] + found.drop_nulls().to_numpy().astype(np.int64)
         letters = np.frombuffer(memoryview(text), np.uint8)
         key = np.ndarray((len(letters) - 3,), "<u4", letters.data, strides=(1,))[at].astype(np.int64)
         place = np.minimum(np.searchsorted(_LEVEL_KEYS, key), len(_LEVEL_KEYS) - 1)
         severity[rows] = np.where(_LEVEL_KEYS[place] == key, _LEVEL_NUMBERS[place], 0)
-        quoted = rows[letters[at] == ord('"')]
-        words = found.gather(quoted).to_arrow().dictionary_encode()
-        names = [_WORDS.findall(str(word))[-1].lower() for word in words.dictionary.to_pylist()]
-        levels = np.array([_SEVERITY.get(name, 0) for name in names], np.int8)
-        severity[quoted] = levels[words.indices.to_numpy()]
+        quoted = letters[at] == ord('"')
+        view = memoryview(text)
+        severity[rows[quoted]] = [
+            _json_level(bytes(view[start : start + _JSON_BYTES])) for start in at[quoted].tolist()
+        ]
     lettered = stamps.letter > 0
     severity[stamps.row[lettered]] = _LETTERS[stamps.letter[lettered]]
     return severity
@@ -182,8 +192,8 @@ def read_loggers(data: Bytes, stamps: Stamps, rows: int) -> pa.DictionaryArray[A
     stop = np.minimum(start + length, len(data) - 3)
     spaced = (data[stop] == _SPACE) & (data[stop + 1] == _DASH) & (data[stop + 2] == _SPACE)
     good = (length > 0) & np.where(dashed, spaced, data[stop] == _COLON)
-    names = window[good][np.arange(_NAME_BYTES) < length[good, None]].tobytes()
-    words = strings(names, length[good]).dictionary_encode()
+    texts = polars_series(string_views(data, start[good], stop[good]))
+    words = texts.unique()
     codes = np.full(rows, -1, np.int32)
-    codes[stamps.row[named[good]]] = words.indices.to_numpy()
-    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=codes < 0), words.dictionary)
+    codes[stamps.row[named[good]]] = texts.cast(pl.Enum(words)).to_physical().to_numpy()
+    return pa.DictionaryArray.from_arrays(pa.array(codes, pa.int32(), mask=codes < 0), narrow(words))

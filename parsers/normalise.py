@@ -146,7 +146,7 @@ class Normalisation:
             "local_rank": layout.numbers([source.local_rank for source in sources], tags.rows, tags.local_rank),
             "attempt": pa.array(layout.spread([source.attempt or 0 for source in sources]).astype(np.int32)),
             "stream": layout.words([source.stream for source in sources], pa.int8(), tags.rows, tags.stream, STREAMS),
-            "severity": pa.array(read_severities(text.column, stamps)),
+            "severity": pa.array(read_severities(text, stamps)),
             "logger": read_loggers(data, stamps, layout.rows),
             "body": text.column,
             "signature": self._signatures(chunk, layout),
@@ -258,7 +258,7 @@ class _Layout:
             replaced = np.array([*(codes.setdefault(word, len(codes) - 1) for word in words), -1], np.int64)[own]
             column[rows[replaced >= 0]] = replaced[replaced >= 0]
         dictionary = pa.array([word for word in codes if word is not None], pa.string())
-        indices: Any = pa.array(column.astype(np.int32), mask=column < 0).cast(index)
+        indices: Any = pa.array(column.astype(index.to_pandas_dtype()), mask=column < 0)
         return pa.DictionaryArray.from_arrays(indices, dictionary)
 
 
@@ -298,7 +298,7 @@ class _Clock:
         values = np.where(known, values[origin], np.repeat(front, counts))
         quality = np.where(known, quality, np.repeat(front_quality, counts))
         self._stamp = int(values[-1]) if quality[-1] in (_OWN, _INHERITED) else None
-        return pa.array(values, mask=quality == _NONE).cast(pa.timestamp("ns", "UTC")), quality
+        return pa.array(values, mask=quality == _NONE).view(pa.timestamp("ns", "UTC")), quality
 
     def _complete(self, stamps: Stamps, run: Ints, sources: Sequence[Source]) -> tuple[Ints, Ints, Bools]:
         """Rows and ns of the stamps, completed with the year; and which of `stamps` could be."""

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import polars as pl
 import pyarrow as pa
 
-from parsers.kernel import RETURN
+from parsers.chunks import SLACK
+from parsers.kernel import FIRST_BYTES, RETURN, read_words
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy.typing as npt
+
     from parsers.chunks import Chunk
     from parsers.kernel import Bools, Bytes, Ints, Lines
 
@@ -23,6 +29,8 @@ class Bodies:
     """The text of a chunk's lines, and what had to be changed to have it."""
 
     column: pa.StringArray
+    text: pl.Series
+    """The same, as Polars has it: without a copy."""
     undecodable: int
     nuls: int
 
@@ -43,7 +51,8 @@ _PADDING = 8
 _BLANK = b" \t"
 _BOM = b"\xef\xbb\xbf"
 _GROUP = 64 << 10
-_UPPER_BITS = 0x8080808080808080
+_INLINE = 12
+"""Bytes of a string that Arrow's views hold themselves."""
 _PERCENT, _BAR, _BRACKET, _SPACE, _TAB = (np.uint8(ord(c)) for c in "%|] \t")
 
 
@@ -81,7 +90,7 @@ def body_column(chunk: Chunk, data: Bytes, lines: Lines) -> Bodies:
     other[lines.control_rows[kind != RETURN]] = True
     # What is kept of each line, where that is one run of its bytes.
     begins, stops = starts.copy(), ends.copy()
-    hard = _last_states(chunk, data, lines, returned & ~special & ~other, (begins, stops))
+    hard = _last_states(data, lines, returned & ~special & ~other, (begins, stops))
     hard |= special | (returned & other)
     texts: dict[int, bytes] = {}
     for row in np.flatnonzero(hard).tolist():
@@ -91,48 +100,47 @@ def body_column(chunk: Chunk, data: Bytes, lines: Lines) -> Bodies:
             raw = raw.decode(errors="replace").encode()
         texts[row] = clean_line(raw)
     plain = np.flatnonzero(other & ~returned & ~special)
-    texts.update(zip(plain.tolist(), _without_escapes(_take(chunk, starts, ends, plain)), strict=True))
-    column = _splice(chunk, lines, begins, stops, texts)
-    return Bodies(column, len(bad), int(np.count_nonzero(kind == 0)))
+    texts.update(zip(plain.tolist(), _without_escapes(string_views(data, starts[plain], ends[plain])), strict=True))
+    text = polars_series(string_views(data, begins, stops, texts))
+    return Bodies(narrow(text), text, len(bad), int(np.count_nonzero(kind == 0)))
 
 
-def _splice(chunk: Chunk, lines: Lines, begins: Ints, stops: Ints, texts: dict[int, bytes]) -> pa.StringArray:
-    """The lines one behind the other without their ends: of each the bytes that are kept, or another text."""
-    changed = (begins != lines.starts) | (stops != lines.ends)
-    lengths = stops - begins
-    rows = np.fromiter(texts, np.int64, len(texts))
-    lengths[rows] = np.fromiter(map(len, texts.values()), np.int64, len(texts))
-    changed[rows] = True
-    where = np.flatnonzero(changed)
-    # In turn what lies before a changed line, and what is kept of it; its line feed is removed with the others.
-    spans = np.zeros((len(where) + 1, 4), np.int64)
-    spans[1:, 0], spans[:-1, 1] = lines.ends[where], lines.starts[where]
-    spans[:-1, 2], spans[:-1, 3] = begins[where], stops[where]
-    spans[-1, 1] = chunk.size
-    whole = chunk.data  # slices of bytes are joined faster than views are
-    parts = [whole[start:end] for start, end in spans.reshape(-1, 2).tolist()]
-    for place, text in zip((2 * np.searchsorted(where, rows) + 1).tolist(), texts.values(), strict=True):
-        parts[place] = text
-    joined = b"".join(parts)
-    if lines.returns_end_lines:
-        joined = joined.replace(b"\r\n", b"")
-    return strings(joined.replace(b"\n", b""), lengths)
-
-
-def _take(chunk: Chunk, starts: Ints, ends: Ints, rows: Ints) -> pl.Series:
-    """Some of the lines, which are UTF-8, as they are."""
-    whole = memoryview(chunk.data)
-    pairs = zip(starts[rows].tolist(), ends[rows].tolist(), strict=True)
-    return polars_series(strings(b"".join([whole[start:end] for start, end in pairs]), ends[rows] - starts[rows]))
-
-
-def _without_escapes(text: pl.Series) -> list[bytes]:
+def _without_escapes(views: pa.Array[Any]) -> list[bytes]:
     """`clean_line` of lines without carriage returns."""
-    clean = text.str.replace_all("\0", "", literal=True).str.replace_all(_ANSI, "")
+    clean = polars_series(views).str.replace_all("\0", "", literal=True).str.replace_all(_ANSI, "")
     return clean.cast(pl.Binary).to_list()
 
 
-def _last_states(chunk: Chunk, data: Bytes, lines: Lines, turned: Bools, kept: tuple[Ints, Ints]) -> Bools:
+def string_views(
+    data: Bytes, begins: Ints, stops: Ints, texts: Mapping[int, bytes] = MappingProxyType({})
+) -> pa.Array[Any]:
+    """Strings where they lie in a chunk, but for those at the rows of `texts`; nothing is copied."""
+    views = np.empty((len(begins), 4), np.uint32)
+    _point(views, slice(None), data, begins, stops - begins)
+    other = b"".join([*texts.values(), bytes(SLACK)])
+    if texts:
+        rows = np.fromiter(texts, np.int64, len(texts))
+        lengths = np.fromiter(map(len, texts.values()), np.int64, len(texts))
+        _point(views, rows, np.frombuffer(other, np.uint8), np.cumsum(lengths) - lengths, lengths, buffer=1)
+    buffers = [None, pa.py_buffer(views.data), pa.py_buffer(data.data), pa.py_buffer(other)]
+    return pa.Array.from_buffers(pa.string_view(), len(views), buffers)
+
+
+def _point(
+    views: npt.NDArray[np.uint32], rows: Ints | slice, data: Bytes, at: Ints, lengths: Ints, *, buffer: int = 0
+) -> None:
+    """Make views of Arrow's layout: length; first four bytes, number of the buffer, place; or all of up to 12 bytes."""
+    first = read_words(data, at)
+    made = np.empty((len(at), 4), np.uint32)
+    made[:, 0], made[:, 1], made[:, 2], made[:, 3] = lengths, first, buffer, at
+    short = np.flatnonzero(lengths <= _INLINE)
+    whole = first[short] & FIRST_BYTES[np.minimum(lengths[short], 8)]
+    made[short, 1], made[short, 2] = whole, whole >> np.uint64(32)
+    made[short, 3] = read_words(data, at[short] + 8) & FIRST_BYTES[np.maximum(lengths[short] - 8, 0)]
+    views[rows] = made
+
+
+def _last_states(data: Bytes, lines: Lines, turned: Bools, kept: tuple[Ints, Ints]) -> Bools:
     """Of lines that are progress bars and nothing else keep the last state; tells which of `turned` are not.
 
     `turned` are lines with carriage returns and no other controls.
@@ -142,7 +150,7 @@ def _last_states(chunk: Chunk, data: Bytes, lines: Lines, turned: Bools, kept: t
         return turned
     line, begin, stop = _parts(data, lines, turned, rows)
     bar = (data[stop - 1] == _BRACKET) & _marked(data, line, begin, stop)
-    easy = ~_take(chunk, lines.starts, lines.ends, rows).str.contains(_TROUBLE).to_numpy()
+    easy = ~polars_series(string_views(data, lines.starts[rows], lines.ends[rows])).str.contains(_TROUBLE).to_numpy()
     easy &= np.bincount(line, minlength=len(rows)) > 0
     easy[line[~bar]] = False
     begins, stops = kept
@@ -198,14 +206,14 @@ def _mark_within(data: Bytes, begin: Ints, stop: Ints) -> Ints:
     return np.where(hit.any(axis=1), hit.argmax(axis=1), -1)
 
 
-def strings(data: bytes, lengths: Ints) -> pa.StringArray:
-    """Strings that lie one behind the other."""
-    offsets = np.zeros(len(lengths) + 1, np.int32)
-    np.cumsum(lengths, out=offsets[1:])
-    return pa.StringArray.from_buffers(len(lengths), pa.py_buffer(offsets.data), pa.py_buffer(data))
+def narrow(text: pl.Series) -> pa.StringArray:
+    """Text as Arrow's strings of 32-bit offsets, one behind the other."""
+    _, borders, letters = text.to_arrow().buffers()
+    offsets = np.frombuffer(memoryview(borders or b""), np.int64).astype(np.int32)
+    return pa.StringArray.from_buffers(len(text), pa.py_buffer(offsets.data), letters or pa.py_buffer(b""))
 
 
-def polars_series(column: pa.StringArray) -> pl.Series:
+def polars_series(column: pa.Array[Any]) -> pl.Series:
     """An Arrow array as a polars series, without a copy where its type allows."""
     series = pl.from_arrow(column)
     if not isinstance(series, pl.Series):
@@ -215,14 +223,16 @@ def polars_series(column: pa.StringArray) -> pl.Series:
 
 def _undecodable(chunk: Chunk, starts: Ints) -> Ints:
     """Rows that are no UTF-8: looked for by groups of lines first."""
-    words = np.frombuffer(chunk.data, np.uint64, len(chunk.data) // 8)
     places = np.append(starts, chunk.size)
     borders = np.unique(np.append(np.searchsorted(places, np.arange(0, chunk.size, _GROUP)), len(starts)))
+    spans = [None, pa.py_buffer(places[borders].data), pa.py_buffer(chunk.data)]
+    groups = pa.Array.from_buffers(pa.large_string(), len(borders) - 1, spans)
+    if _valid(groups):
+        return np.empty(0, np.int64)
     rows: list[int] = []
-    for low, high in pairwise(borders.tolist()):
+    for number, (low, high) in enumerate(pairwise(borders.tolist())):
         start, end = int(places[low]), int(places[high])
-        # Bytes of neighbours in the first and last word do no harm; nearly all logs are ASCII.
-        if not np.bitwise_or.reduce(words[start // 8 : end // 8 + 1]) & _UPPER_BITS or _valid(chunk, start, end):
+        if _valid(groups[number : number + 1]):
             continue
         while start < end:
             try:
@@ -236,11 +246,9 @@ def _undecodable(chunk: Chunk, starts: Ints) -> Ints:
     return np.array(rows, np.int64)
 
 
-def _valid(chunk: Chunk, start: int, end: int) -> bool:
-    span = pa.py_buffer(np.array([start, end], np.int64).data)
-    whole = pa.LargeBinaryArray.from_buffers(pa.large_binary(), 1, [None, span, pa.py_buffer(chunk.data)])
+def _valid(texts: pa.Array[Any]) -> bool:
     try:
-        whole.cast(pa.large_string())
+        texts.validate(full=True)
     except pa.ArrowInvalid:
         return False
     return True
