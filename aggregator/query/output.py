@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TextIO, TypeAlias
@@ -23,6 +24,7 @@ Frames: TypeAlias = Iterable[pl.DataFrame]
 _NARROWEST = 12
 """Characters that a column keeps where the terminal is too narrow for all."""
 _GAP = "  "
+_LAST_BITS = 4 * sys.float_info.epsilon
 
 
 def plain(frame: pl.DataFrame, *, redact: bool) -> pl.DataFrame:
@@ -38,13 +40,20 @@ def _plain_column(column: pl.Series) -> pl.Series:
     if isinstance(kind, pl.Duration):
         return column.dt.total_nanoseconds() / 1e9
     if kind.is_float():  # JSON has neither infinity nor what is no number
-        return column.set(~column.is_finite().fill_null(value=True), None)
+        finite = column.set(~column.is_finite().fill_null(value=True), None)
+        return pl.Series(column.name, [None if value is None else _short(value) for value in finite.to_list()], kind)
     if kind.is_integer() or kind in (pl.String, pl.Boolean):
         return column
     if kind.is_nested() or kind == pl.Binary:
         texts = [None if value is None else json.dumps(value, default=str) for value in column.to_list()]
         return pl.Series(column.name, texts, pl.String)
     return column.cast(pl.Float64) if kind.is_decimal() else column.cast(pl.String)
+
+
+def _short(value: float) -> float:
+    """The number of 15 digits that sums and differences missed by their last bits: 17.354 for 17.354000000000003."""
+    near = float(f"{value:.15g}")
+    return near if abs(near - value) <= _LAST_BITS * abs(value) else value
 
 
 def write_ndjson(frames: Frames, out: TextIO) -> None:

@@ -121,6 +121,14 @@ def test_values_of_every_type_are_told(rows, ask):
     assert ask(SEGFAULT, query)[0] == 0
 
 
+def test_numbers_are_told_without_the_noise_of_their_last_bits():
+    told = [17.354000000000003, 0.1 + 0.2, 1e300, 5e-324, 0.0, 2 / 3, 1772352000.123456, None, float("inf")]
+    frame = pl.DataFrame({"x": told})
+    assert plain(frame, redact=True)["x"].to_list() == [
+        17.354, 0.3, 1e300, 5e-324, 0.0, pytest.approx(2 / 3, rel=1e-15), 1772352000.123456, None, None,
+    ]  # fmt: skip
+
+
 def test_nested_values_are_told_as_json():
     frame = pl.DataFrame({"list": [[1, 2], None], "pair": [{"a": "x"}, {"a": None}], "nan": [float("nan"), 1.0]})
     assert plain(frame, redact=True).rows() == [("[1, 2]", '{"a": "x"}', None), (None, '{"a": null}', 1.0)]
