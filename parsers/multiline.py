@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import NamedTuple
 
 from parsers.later import later
 from parsers.prefixes import Origin
@@ -60,9 +61,8 @@ class BlockKind(StrEnum):
     STACK = "stack"
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a line is: number from 1, byte offset."""
+class Place(NamedTuple):
+    """Where a line is: number from 1, byte offset. A tuple: it is made for every line."""
 
     line: int
     offset: int
@@ -194,7 +194,10 @@ class BlockAssembler:
 
     def _start(self, key: Hashable, origin: Origin, place: Place) -> Block | None:
         body = origin.body
-        if not any(literal in body for literal in BLOCK_LITERALS):
+        for literal in BLOCK_LITERALS:  # `any` takes three times as long, for every line
+            if literal in body:
+                break
+        else:
             if key in self._spoke or not _FRAME.match(body):
                 return None
             # The log begins inside a traceback: `tail`, rotation, a buffer that was too short.
