@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,16 +43,6 @@ def family_memory(pid: int) -> int:
         family |= found
         more = bool(found)
     return sum(sizes.get(one, 0) for one in family)
-
-
-def make(folder: Path, files: int, size: int) -> int:
-    """Write a job of about `size` bytes, eight ranks of which are made and the others copies of them; its bytes."""
-    made = generate(folder, files=min(files, 8), size=size // files * min(files, 8))
-    for number in range(len(made), files):
-        copy = folder / f"node-{number // 8:04d}" / f"rank_{number:05d}.log"
-        copy.parent.mkdir(exist_ok=True)
-        shutil.copyfile(made[number % 8], copy)
-    return sum(path.stat().st_size for path in folder.rglob("*.log"))
 
 
 def measure(folder: Path) -> tuple[float, float, int]:
@@ -103,7 +92,7 @@ def main() -> None:
     while size <= options.most:
         for files in (files for files in options.files if size // files >= LEAST_FILE):
             with tempfile.TemporaryDirectory(prefix="denpex-curve-") as name:
-                real = make(Path(name), files, size) / 1e6
+                real = sum(path.stat().st_size for path in generate(Path(name), files=files, size=size)) / 1e6
                 cpu, wall, memory = measure(Path(name))
             rows.append((real, files, cpu))
             told = f"{cpu:.1f} | {wall:.1f} | {real / wall:.0f} | {memory / 1e6:.0f}"

@@ -23,7 +23,7 @@ _ENDS = ((64 << 10, 4 << 10, 128 << 10), (128 << 10, 8 << 10, 384 << 10))
 """Head and tail of a file that are parsed line by line: at most, at least, and of all files of a job together."""
 _ABOVE = 4 << 10
 """Bytes above a fault that are parsed with it."""
-_MANY_FILES = 1024
+_MANY_FILES = 256
 """Beyond so many files less is read closely: the lines of so many take the time."""
 _SHORT_HEAD = 1 << 10
 """Then, bytes of the head of a file whose rank is known: who writes need not be learned from it."""
