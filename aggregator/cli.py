@@ -223,6 +223,7 @@ def export(
     if not quiet:
         lines = [f"{summary.rows:,} rows of {summary.files:,} files written to {output}"]
         lines += [f"not read: {item.path}: {item.reason}" for item in summary.skipped]
+        lines += [f"no rank: {path}: the number in its name is too large to be one" for path in summary.unranked]
         complain("".join(f"{safe.show(safe.mask(line))}\n" for line in lines))
 
 

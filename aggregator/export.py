@@ -22,7 +22,7 @@ from aggregator.reference import newest_date
 from aggregator.reports.destination import replacing, standard_output
 from parsers.lexicon import default_lexicon
 from parsers.normalise import Normalisation, OpenChunks, normalise
-from parsers.schema import EVENT_SCHEMA
+from parsers.schema import EVENT_SCHEMA, MAX_RANK
 from parsers.timestamps import StampContext
 from parsers.triage import LogTriage
 
@@ -47,7 +47,7 @@ _STATISTICS = ["ts", "rank", "severity", "signature", "path", "offset", "line"]
 class ExportSummary:
     """What went into the table: `rows` equals `lines`, `bytes` are decompressed.
 
-    `skipped` says what was not, or not wholly, read.
+    `skipped` says what was not, or not wholly, read; `unranked` are files named for a rank that the table cannot hold.
     """
 
     files: int
@@ -55,6 +55,7 @@ class ExportSummary:
     bytes: int
     rows: int
     skipped: tuple[Skipped, ...]
+    unranked: tuple[str, ...]
 
 
 def export_events(
@@ -116,7 +117,8 @@ def _export(
         target.write(masked_names(masked(rows)) if redact else rows, found.logs, redact=redact)
     stats = rows.stats
     skipped = [*found.skipped, *(note for note in notes.items if note not in found.skipped)]
-    return ExportSummary(stats.files, stats.lines, stats.bytes, stats.rows, tuple(skipped))
+    unranked = tuple(log.path for log in found.logs if max(log.rank or 0, log.local_rank or 0) > MAX_RANK)
+    return ExportSummary(stats.files, stats.lines, stats.bytes, stats.rows, tuple(skipped), unranked)
 
 
 def events_of(logs: Sequence[Source], open_chunks: OpenChunks, reference: int | None) -> Normalisation:

@@ -20,16 +20,13 @@ from aggregator.masking import masked
 from aggregator.opening import ReadNotes, read_chunks
 from aggregator.reference import newest_date
 from parsers.normalise import normalise
-from parsers.schema import EVENT_SCHEMA
+from parsers.schema import EVENT_SCHEMA, MAX_RANK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from aggregator.correlate.judge import Judged
     from parsers.records import Source
-
-_MAX_RANK = (1 << 31) - 1
-"""What the column of ranks can hold; a file named for more is misread."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +65,7 @@ class JobEvents:
             for source in self.sources
             if (base := table.base_of_scope.get(scope_of(source))) is not None
         }
-        hosts = {rank: name for rank, name in table.host_of_rank.items() if rank <= _MAX_RANK}
+        hosts = {rank: name for rank, name in table.host_of_rank.items() if rank <= MAX_RANK}
         rank, host, path = pl.col("rank"), pl.col("host").cast(pl.String), pl.col("path").cast(pl.String)
         known = columns.with_columns(
             rank=pl.coalesce(rank, pl.col("local_rank") + _looked_up(path, bases, pl.Int32))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from enum import IntEnum
 from functools import lru_cache
 from string import ascii_letters
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
-from parsers.kernel import FIRST_BYTES, Bools, Bytes, Ints, byte_class, read_words
+from parsers.kernel import FIRST_BYTES, Bytes, Ints, byte_class, read_words
 from parsers.text import narrow, polars_series, string_views
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ _TAG = re.compile(
     r"|(?:P[0-9]{1,4} )? {0,4}(?P<label>[0-9]{1,5}):[ \r\n]"
 )
 _TAG_BYTES = 80
+_NUMBER = re.compile(rb"[\[(]([0-9]{1,5})(?:/[0-9]{1,5})?[\])]:? ")
+_NUMBER_BYTES = len("[12345/12345]: ")
 _RANK_BYTES = len(" [rank1234567]:")
 _LETTER, _DIGIT = byte_class(ascii_letters.encode() + b"_"), byte_class(b"0123456789")
 _BLANK_OR_DIGIT, _LABEL = byte_class(b" 0123456789"), byte_class(b" P0123456789")
@@ -53,11 +56,22 @@ _KEYED = 24
 """Tags of so many bytes at most are compared on columns."""
 
 
-def read_tags(data: Bytes, starts: Ints, labelled: Bools) -> Tags:
+class Label(IntEnum):
+    """What stands in front of all lines of a file that a launcher labelled."""
+
+    NONE = 0
+    TASK = 1
+    """`srun -l`: `3: `. Elsewhere a number and a colon are text."""
+    NUMBER = 2
+    """Hydra's `mpiexec -l`: `[3] `. Elsewhere it may be an epoch, a request, a thread."""
+
+
+def read_tags(data: Bytes, starts: Ints, labels: Ints) -> Tags:
     """Ranks and streams from the tags at the front of the lines, looked for where a line begins like one.
 
-    `labelled` are the lines that `srun -l` may have numbered: elsewhere a number and a colon are text.
+    `labels` tells how each line's file was labelled.
     """
+    labelled = labels == Label.TASK
     first, second = data[starts], data[starts + 1]
     named = _LETTER[second] | (_DIGIT[second] & (data[starts + 5] != _DASH))  # [2026-... is a stamp
     likely = ((first == _OPEN) & named) | ((first == _LESS) & (second == ord("s"))) | (labelled & _LABEL[first])
@@ -77,7 +91,20 @@ def read_tags(data: Bytes, starts: Ints, labelled: Bools) -> Tags:
         if tag not in read:
             read[tag] = _read_tag(tag)
         told.append(read[tag])
-    return Tags(rows, *np.array(told, np.int64).reshape(-1, 3)[run].T)
+    rank, local_rank, stream = np.array(told, np.int64).reshape(-1, 3)[run].T
+    numbered = np.flatnonzero(labels == Label.NUMBER)
+    fronts = windows(data, starts[numbered], _NUMBER_BYTES)
+    numbers = np.array([_number(front.tobytes()) for front in fronts], np.int64)
+    none = np.full(len(numbered), -1, np.int64)
+    return Tags(
+        np.append(rows, numbered), np.append(rank, numbers), np.append(local_rank, none), np.append(stream, none)
+    )
+
+
+@lru_cache(maxsize=1 << 12)
+def _number(front: bytes) -> int:
+    found = _NUMBER.match(front)
+    return int(found[1]) if found is not None else -1
 
 
 def _tag_lengths(data: Bytes, at: Ints) -> Ints:

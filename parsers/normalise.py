@@ -18,10 +18,11 @@ import pyarrow as pa
 
 from parsers.chunks import CHUNK_SIZE, HEAD_WINDOW, Chunk, Packer, Piece
 from parsers.kernel import FEED, byte_class, scan
-from parsers.linetags import STREAMS, read_loggers, read_severities, read_tags
-from parsers.prefixes import looks_labelled
+from parsers.linetags import STREAMS, Label, read_loggers, read_severities, read_tags
+from parsers.numberlabels import looks_numbered
+from parsers.prefixes import first_lines, looks_labelled
 from parsers.records import Role, Signal, Source
-from parsers.schema import EVENT_SCHEMA
+from parsers.schema import EVENT_SCHEMA, MAX_RANK
 from parsers.stampcolumns import read_stamps, with_year
 from parsers.text import body_column
 
@@ -37,8 +38,8 @@ LAG = 1 << 20
 seen what is below it."""
 _LABEL_SAMPLE = 32 << 10
 _LABEL_LINES = 400
-"""What of a source is asked whether `srun -l` wrote it."""
-_LABEL_STARTS = byte_class(b" P0123456789")
+"""What of a source is asked whether a launcher labelled it."""
+_TASK_STARTS, _NUMBER_STARTS = byte_class(b" P0123456789"), byte_class(b"[(")
 _OWN, _INHERITED, _BOUNDED, _NONE = range(4)
 _QUALITIES = pa.array(["own", "inherited", "bounded", "none"])
 
@@ -98,7 +99,7 @@ class Normalisation:
         self._clock = _Clock(reference_ns)
         self._found: dict[int, Sequence[Signal]] = {}
         """Signals of the sources that have rows still to be made."""
-        self._labelled: dict[int, bool] = {}
+        self._label_of: dict[int, Label] = {}
 
     def __iter__(self) -> Iterator[pa.RecordBatch]:
         for source in self._sources:
@@ -136,8 +137,7 @@ class Normalisation:
         ts, quality = self._clock.times(chunk.pieces, layout, stamps)
         text = body_column(chunk, data, lines)
         sources = [piece.source for piece in chunk.pieces]
-        labelled = self._labels(chunk, data, layout)
-        tags = read_tags(data, lines.starts, labelled)
+        tags = read_tags(data, lines.starts, self._labels(chunk, data, layout))
         columns = {
             "ts": ts,
             "ts_quality": pa.DictionaryArray.from_arrays(pa.array(quality, pa.int8()), _QUALITIES),
@@ -164,16 +164,19 @@ class Normalisation:
         self.stats.undecodable_lines += undecodable
         self.stats.nul_bytes += nuls
 
-    def _labels(self, chunk: Chunk, data: Bytes, layout: _Layout) -> Bools:
-        """The rows of sources that `srun -l` wrote, as far as their first lines tell."""
+    def _labels(self, chunk: Chunk, data: Bytes, layout: _Layout) -> Ints:
+        """How a launcher labelled each row's source, as far as its first lines tell."""
         starts = layout.heads.tolist()
         for piece, head, count in zip(chunk.pieces, starts, layout.counts.tolist(), strict=True):
             if piece.begins:
                 first = data[layout.starts[head : head + min(count, _LABEL_LINES)]]
+                filled = np.count_nonzero(first != FEED)
                 # Asked line by line only where many lines may have a label.
-                likely = bool(np.count_nonzero(_LABEL_STARTS[first]) * 4 > np.count_nonzero(first != FEED))
-                self._labelled[piece.source.index] = likely and _looks_labelled(chunk, piece, layout, head + count)
-        return layout.spread([self._labelled[piece.source.index] for piece in chunk.pieces]).astype(np.bool_)
+                likely = [np.count_nonzero(begins[first]) * 4 > filled for begins in (_TASK_STARTS, _NUMBER_STARTS)]
+                self._label_of[piece.source.index] = (
+                    _label(_first_lines(chunk, piece, layout, head + count)) if any(likely) else Label.NONE
+                )
+        return layout.spread([self._label_of[piece.source.index] for piece in chunk.pieces])
 
     def _signatures(self, chunk: Chunk, layout: _Layout) -> pa.DictionaryArray[Any, Any]:
         """Signatures at the lines of the signals; progress is left out, of which triage keeps the ends alone."""
@@ -190,10 +193,16 @@ class Normalisation:
         return layout.words([None] * len(chunk.pieces), pa.int32(), rows, np.arange(len(rows)), list(marks.values()))
 
 
-def _looks_labelled(chunk: Chunk, piece: Piece, layout: _Layout, end: int) -> bool:
+def _first_lines(chunk: Chunk, piece: Piece, layout: _Layout, end: int) -> list[str]:
     stop = int(layout.starts[end]) if end < layout.rows else chunk.size
     head = chunk.data[piece.start : min(stop, piece.start + _LABEL_SAMPLE)]
-    return looks_labelled(head.decode(errors="replace").splitlines())
+    return first_lines(head.decode(errors="replace").splitlines())
+
+
+def _label(lines: Sequence[str]) -> Label:
+    if looks_numbered(lines):
+        return Label.NUMBER
+    return Label.TASK if looks_labelled(lines) else Label.NONE
 
 
 def normalise(
@@ -238,8 +247,8 @@ class _Layout:
         return np.repeat(np.array(values, np.int64), self.counts)
 
     def numbers(self, values: Sequence[int | None], rows: Ints, own: Ints) -> pa.Array[Any]:
-        """A number a piece, those of some rows replaced where `own` is not -1; int32."""
-        column = self.spread([-1 if value is None else value for value in values]).astype(np.int32)
+        """A number a piece, none where it does not fit; those of some rows replaced where `own` is not -1; int32."""
+        column = self.spread([-1 if value is None or value > MAX_RANK else value for value in values]).astype(np.int32)
         column[rows[own >= 0]] = own[own >= 0]
         return pa.array(column, mask=column < 0)
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 SCHEMA_VERSION = 1
+MAX_RANK = (1 << 31) - 1
+"""What the columns of ranks can hold. No job has so many processes: a file named for more is misread."""
 
 EVENT_SCHEMA = pa.schema(
     [

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from aggregator import export
+from aggregator import cli, export
 from aggregator.errors import InputError, OutputError
 from aggregator.export import export_events, write_events
 from parsers.schema import EVENT_SCHEMA, SCHEMA_VERSION
@@ -54,6 +54,14 @@ def test_the_file_has_the_schema_and_its_version(job, output):
 def test_compressed_logs_are_read(job, output):
     (job / "rank_3.log.gz").write_bytes(gzip.compress(b"a\nb\n"))
     assert export_events([str(job)], output, force=False).rows == 8
+
+
+def test_a_file_named_for_a_rank_that_cannot_be_is_told(job, output, capsys):
+    name = "20260301080001_rank99999999999999999999.log"
+    (job / name).write_text("a\n")
+    assert cli.run(["export", str(job), "-o", str(output)]) == 0
+    assert capsys.readouterr().err.endswith(f"no rank: {name}: the number in its name is too large to be one\n")
+    assert None in pq.read_table(output)["rank"].to_pylist()
 
 
 def test_what_could_not_be_read_is_listed(job, output):

@@ -278,6 +278,21 @@ def test_each_file_is_asked_by_itself_whether_srun_labelled_it():
     assert column("rank", b"0: a\n1: b\n", b"0: a\nb\nc\n" * 9) == [0, 1] + [None] * 27
 
 
+def test_a_number_in_brackets_is_a_rank_where_a_launcher_labelled_the_lines():
+    lines = [b"[%d] rank %d of 4 is ready\n" % (n % 4, n % 4) for n in range(12)]
+    assert column("rank", b"".join([*lines, b"[3/4]: x\nscript\n(2)\n"]), rank=8) == [0, 1, 2, 3] * 3 + [3, 8, 8]
+
+
+def test_a_number_in_brackets_is_text_where_it_counts_something_else():
+    data = b"".join(b"[%d] step %d\n(%d) x\n" % (n, n, n) for n in range(12))
+    assert set(column("rank", data, rank=None)) == {None}
+
+
+@pytest.mark.parametrize("rank", [(1 << 31) - 1, 1 << 31, (1 << 32) + 5, 10**30])
+def test_a_rank_that_the_column_cannot_hold_is_none(rank):
+    assert column("rank", b"x\n[rank3]: y\n", rank=rank) == [rank if rank < 1 << 31 else None, 3]
+
+
 def test_tags_of_a_merged_file_are_those_of_each_line():
     ranks = [n * 7 % 16 for n in range(3000)]
     data = b"".join(b"[default%d]:[rank%d]: step %d\n" % (n % 8, n, n) for n in ranks)
@@ -295,6 +310,8 @@ def test_tags_of_a_merged_file_are_those_of_each_line():
         ("[W301 08:00:00.1 a.cpp:1] ERROR", 13),
         ("F0301 08:00:00.1 1 a.cc:1] x", 21),
         ('{"level": "info", "msg": "ERRORS"}', 9),
+        ('{"lvl":"Critical"}', 21),
+        ('{"severity": "boo"} ERROR', 0),
         ("slurmstepd: error: x", 17),
         ("NCCL_DEBUG=x INFORMATION", 0),
         ("plain", 0),
