@@ -59,20 +59,21 @@ def scan(data: Bytes, size: int) -> Lines:
         mask |= colons[:-3] & colons[3:]
         found.append(np.flatnonzero(mask) + start)
     at = np.concatenate(found) if found else np.empty(0, np.int64)
-    kind = data[at]
+    kind = data.take(at)
     ending = kind == FEED
     # Each place is in the line that the next line feed ends.
     row = np.cumsum(ending)
-    feeds = at[ending]
+    feeds = at.take(np.flatnonzero(ending))  # `take` is twice as fast as a mask
     starts = np.empty_like(feeds)
     if len(feeds):
         starts[0] = 0
         starts[1:] = feeds[:-1] + 1
-    returned = (data[feeds - 1] == RETURN) & (feeds > starts)
+    returned = (data.take(feeds - 1) == RETURN) & (feeds > starts)
     odd = np.flatnonzero((kind == 0) | (kind == RETURN) | (kind == 27))
-    odd = odd[~((kind[odd] == RETURN) & (data[at[odd] + 1] == FEED))]
+    if returned.any():
+        odd = odd[(kind[odd] != RETURN) | (data[at[odd] + 1] != FEED)]
     colon = np.flatnonzero(kind == COLON)
-    return Lines(starts, feeds - returned, at[odd], row[odd], at[colon], row[colon])
+    return Lines(starts, feeds - returned, at.take(odd), row.take(odd), at.take(colon), row.take(colon))
 
 
 def read_digits(data: Bytes, at: Ints, count: int) -> tuple[Ints, Bools]:
