@@ -24,7 +24,7 @@ _ENDS = ((64 << 10, 4 << 10, 128 << 10), (128 << 10, 8 << 10, 384 << 10))
 _ABOVE = 4 << 10
 """Bytes above a fault that are parsed with it."""
 _MANY_FILES = 256
-"""Beyond so many files less is read closely: the lines of so many take the time."""
+"""Beyond so many files less is read closely, of tails half as much at least: it is lines that take the time."""
 _SHORT_HEAD = 1 << 10
 """Then, bytes of the head of a file whose rank is known: who writes need not be learned from it."""
 _SHORT_ABOVE = 3 << 9
@@ -63,7 +63,7 @@ def close_sizes(files: int, *, named: bool = False) -> Sizes:
     (head, tail) = (max(least, min(most, every // files)) for most, least, every in _ENDS)
     if files <= _MANY_FILES:
         return Sizes(head, tail, _ABOVE)
-    return Sizes(_SHORT_HEAD if named else head, max(tail * _MANY_FILES // files, tail // 4), _SHORT_ABOVE)
+    return Sizes(_SHORT_HEAD if named else head, max(tail * _MANY_FILES // files, tail // 2), _SHORT_ABOVE)
 
 
 def shortened(raw: bytes) -> bytes:

@@ -88,6 +88,7 @@ class LogTriage:
         the ends are asked for (steps, most of all) may be missing.
         """
         if tail is None:
+            self._stripper = self._stripper or self._begin(self._unread.gather())
             self._take()
         else:
             self._cut_tail(tail)

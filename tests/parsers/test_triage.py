@@ -499,3 +499,10 @@ def test_who_writes_is_looked_for_in_the_head_where_the_name_of_the_file_does_no
 
 def test_the_shipped_engine_is_the_fastest_that_is_installed():
     assert type(default_lexicon().finder) is type(line_finder([b"x"]))
+
+
+def test_of_short_files_too_only_the_ends_are_parsed_where_there_are_many():
+    data = b"2025-10-03 18:37:02,500 INFO trainer: nothing new\n" * 300
+    assert scanned(data).counts.stamped == 300
+    scan = scanned(data, files=MANY_FILES)
+    assert (scan.counts.lines, scan.counts.stamped < 200) == (300, True)
