@@ -17,8 +17,8 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from parsers.chunks import CHUNK_SIZE, HEAD_WINDOW, Chunk, Packer, Piece
-from parsers.kernel import FEED, byte_class, scan
-from parsers.linetags import STREAMS, Label, read_loggers, read_severities, read_tags
+from parsers.kernel import COLON, FEED, byte_class, scan
+from parsers.linetags import STREAMS, Label, read_loggers, read_severities, read_tags, windows
 from parsers.numberlabels import looks_numbered
 from parsers.prefixes import first_lines, looks_labelled
 from parsers.records import Role, Signal, Source
@@ -39,7 +39,8 @@ seen what is below it."""
 _LABEL_SAMPLE = 32 << 10
 _LABEL_LINES = 400
 """What of a source is asked whether a launcher labelled it."""
-_TASK_STARTS, _NUMBER_STARTS = byte_class(b" P0123456789"), byte_class(b"[(")
+_LABEL_BYTES = len("    12345:")
+_BLANK_OR_DIGIT, _OPEN, _DIGIT = (byte_class(members) for members in (b" 0123456789", b"[(", b"0123456789"))
 _OWN, _INHERITED, _BOUNDED, _NONE = range(4)
 _QUALITIES = pa.array(["own", "inherited", "bounded", "none"])
 
@@ -166,16 +167,10 @@ class Normalisation:
 
     def _labels(self, chunk: Chunk, data: Bytes, layout: _Layout) -> Ints:
         """How a launcher labelled each row's source, as far as its first lines tell."""
-        starts = layout.heads.tolist()
-        for piece, head, count in zip(chunk.pieces, starts, layout.counts.tolist(), strict=True):
-            if piece.begins:
-                first = data[layout.starts[head : head + min(count, _LABEL_LINES)]]
-                filled = np.count_nonzero(first != FEED)
-                # Asked line by line only where many lines may have a label.
-                likely = [np.count_nonzero(begins[first]) * 4 > filled for begins in (_TASK_STARTS, _NUMBER_STARTS)]
-                self._label_of[piece.source.index] = (
-                    _label(_first_lines(chunk, piece, layout, head + count)) if any(likely) else Label.NONE
-                )
+        begun = np.flatnonzero([piece.begins for piece in chunk.pieces])
+        for number, may_be in zip(begun.tolist(), _may_be_labelled(data, layout, begun), strict=True):
+            lines = _first_lines(chunk, layout, number) if may_be else []
+            self._label_of[chunk.pieces[number].source.index] = _label(lines)
         return layout.spread([self._label_of[piece.source.index] for piece in chunk.pieces])
 
     def _signatures(self, chunk: Chunk, layout: _Layout) -> pa.DictionaryArray[Any, Any]:
@@ -193,9 +188,27 @@ class Normalisation:
         return layout.words([None] * len(chunk.pieces), pa.int32(), rows, np.arange(len(rows)), list(marks.values()))
 
 
-def _first_lines(chunk: Chunk, piece: Piece, layout: _Layout, end: int) -> list[str]:
+def _may_be_labelled(data: Bytes, layout: _Layout, numbers: Ints) -> Bools:
+    """Whether so many lines of some pieces begin like a label that they are worth to be asked one by one."""
+    if not len(numbers):
+        return np.empty(0, np.bool_)
+    counts = np.minimum(layout.counts[numbers], _LABEL_LINES)
+    firsts = np.cumsum(counts) - counts
+    rows = np.arange(counts.sum()) + np.repeat(layout.heads[numbers] - firsts, counts)
+    front = windows(data, layout.starts[rows], _LABEL_BYTES)
+    first, second = front[:, 0], front[:, 1]
+    task = (_BLANK_OR_DIGIT[first] & (front == COLON).any(axis=1)) | (first == ord("P"))
+    number = _OPEN[first] & _DIGIT[second] & (front[:, 5] != ord("-"))  # [2026- is a stamp
+    tasks, numbered, filled = (np.add.reduceat(each.astype(int), firsts) for each in (task, number, first != FEED))
+    likely: Bools = (tasks * 4 > filled) | (numbered * 2 > filled)
+    return likely
+
+
+def _first_lines(chunk: Chunk, layout: _Layout, number: int) -> list[str]:
+    """The first lines of a piece that are not empty."""
+    start, end = chunk.pieces[number].start, layout.heads[number] + layout.counts[number]
     stop = int(layout.starts[end]) if end < layout.rows else chunk.size
-    head = chunk.data[piece.start : min(stop, piece.start + _LABEL_SAMPLE)]
+    head = chunk.data[start : min(stop, start + _LABEL_SAMPLE)]
     return first_lines(head.decode(errors="replace").splitlines())
 
 
