@@ -99,8 +99,9 @@
 
   async function keepAsking() {
     for (;;) {
-      const due = rows.find((row) => inSight.has(row) && !document.hidden && askAt.get(row) <= Date.now());
-      if (due) await ask(due);
+      const due = document.hidden ? [] : [...inSight].filter((row) => askAt.get(row) <= Date.now());
+      // Who waits longest, or jobs that are being written keep the others from ever being asked.
+      if (due.length) await ask(due.reduce((first, row) => (askAt.get(row) < askAt.get(first) ? row : first)));
       else await new Promise((wake) => setTimeout(wake, 500));
     }
   }

@@ -237,7 +237,7 @@ def test_export_passes_its_arguments_on_and_sums_up_on_stderr(monkeypatch, tmp_p
 
     def export_events(paths, output, *, force, redact, state_dir, form):
         asked.append((list(paths), output.name, force, redact, state_dir, form))
-        return types.SimpleNamespace(files=2, rows=1234, skipped=(Skipped("core\x1b", "not text"),))
+        return types.SimpleNamespace(files=2, rows=1234, skipped=(Skipped("core\x1b", "not text"),), unranked=())
 
     stub.export_events = export_events
     monkeypatch.setitem(sys.modules, "aggregator.export", stub)

@@ -1,12 +1,11 @@
 """The HTML report in a real browser: it draws, it reacts, it runs nothing of a log, it asks nobody."""
 
 import io
-import shutil
 from dataclasses import replace
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+from browsing import NEEDS_BROWSER, chromium
 from payloads import PAYLOADS
 
 from aggregator.case import Case
@@ -14,7 +13,6 @@ from aggregator.pipeline import investigate
 from aggregator.reports import ReportOptions, reporter
 from aggregator.verdict import Status
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SAMPLES = Path(__file__).parent.parent.parent / "sample_runs"
 TOP, ROW = 34, 18
 """Pixels of the chart above its rows, and of a row; as in page.js."""
@@ -29,21 +27,13 @@ LISTEN = """
 """
 """Keeps what is written on the chart: its colour, for what it was drawn, how wide the chart is."""
 
-pytestmark = [
-    pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed"),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: the report is opened in none"),
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = NEEDS_BROWSER
 
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - may be missing
-
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+    with chromium() as started:
         yield started
-        started.close()
 
 
 @pytest.fixture

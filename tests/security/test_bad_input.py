@@ -24,6 +24,8 @@ from aggregator import cli
 
 MEMORY = 1 << 30
 """Bytes of address space that a child may take: a verdict needs a small part of it."""
+EXPORT_MEMORY = 4 << 30
+"""The threads and arenas of polars and pyarrow alone take some 1.1 GB of addresses."""
 PATIENCE = 20
 """Seconds after which a small job counts as a hang."""
 IS_ROOT = os.geteuid() == 0
@@ -34,11 +36,11 @@ def fault(rank=1, error="ValueError: bad sample"):
     return "".join(f"[rank{rank}]: {line}\n" for line in lines)
 
 
-def child(*arguments, data=b"", env=None, cwd=None, **streams):
+def child(*arguments, data=b"", env=None, cwd=None, memory=MEMORY, **streams):
     """The program in a process of its own, its memory bounded."""
 
     def bound():
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+        resource.setrlimit(resource.RLIMIT_AS, (memory, memory))
 
     streams = streams or {"input": data, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.run(
@@ -318,7 +320,8 @@ def test_standard_input_may_be_empty_binary_or_compressed(tmp_path):
     )
     for data in (b"", bytes(range(256)) * 200, b"\0" * 5000, b"\xff\xfe"):
         assert child("postmortem", "-", data=data).returncode in {0, 3}
-        assert child("export", "-", "-o", tmp_path / "o.parquet", "--force", data=data).returncode in {0, 3}
+        exported = child("export", "-", "-o", tmp_path / "o.parquet", "--force", data=data, memory=EXPORT_MEMORY)
+        assert exported.returncode in {0, 3}
 
 
 @pytest.mark.parametrize("command", ["postmortem", "diagnose", "export -o o.parquet"])

@@ -2,39 +2,28 @@
 
 import io
 import re
-import shutil
 import threading
 import zipfile
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, HTTPServer
-from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 from asking import ROOT_TRACEBACK, ask, port_of, zip_of
+from browsing import NEEDS_BROWSER, chromium
 from payloads import PAYLOADS
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 SAMPLES = Path(__file__).parent.parent.parent / "sample_runs"
 BOOM = ROOT_TRACEBACK.format("boom")
-WAIT_MS = 20_000
+WAIT_MS = 60_000
 
-pytestmark = [
-    pytest.mark.skipif(find_spec("playwright") is None, reason="playwright is not installed"),
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium: the page is opened in none"),
-    pytest.mark.xdist_group("browser"),
-]
+pytestmark = NEEDS_BROWSER
 
 
 @pytest.fixture(scope="module")
 def browser():
-    from playwright.sync_api import sync_playwright  # noqa: PLC0415 - may be missing
-
-    names = "--host-resolver-rules=MAP evil.example 127.0.0.1"
-    with sync_playwright() as playwright:
-        started = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", names])
+    with chromium("--host-resolver-rules=MAP evil.example 127.0.0.1") as started:
         yield started
-        started.close()
 
 
 @pytest.fixture
