@@ -7,7 +7,7 @@ rank on a known node); none overwrites what an earlier one set.
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Sequence
 
 from aggregator.correlate.bases import (
@@ -20,6 +20,7 @@ from aggregator.correlate.bases import (
     learn_pods,
 )
 from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
+from aggregator.correlate.files import filed_by_host, own_files, trust_files
 from aggregator.correlate.identity import Identity, bus_key, scope_of, stream_rank
 from aggregator.correlate.writers import labels_repeat, learn_writers
 from parsers.records import Known, Role, Signal, Source
@@ -28,10 +29,6 @@ _TELL_WORLD = frozenset({Role.IDENTITY, Role.SYMPTOM, Role.STATE, Role.PROGRESS,
 _TELL_WRITER = ("rank", "tag_task", "tag_pod", "tag_ip")
 """Fields by which marks of progress are of one writer, or of several."""
 _SURE = frozenset({Known.FILE, Known.TAG, Known.PREFIX})
-_FORGED = 2
-"""Lines of another rank's tag that a file may hold and still be its own: text can be printed by anyone."""
-_FAMILY = 2
-"""Files at least that prove, by each telling another rank, that each is one rank's."""
 _GENERIC_HOSTS = frozenset({"localhost", "127.0.0.1", "localhost.localdomain"})
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 _GROUP_TAG = re.compile(r"\[(?:PG (?:ID )?(?P<pg>\w{1,40}) (?:PG GUID \S{1,80} )?)?Rank (?P<rank>\d{1,6})\] ")
@@ -42,7 +39,7 @@ _DEFAULT_GROUP = frozenset({None, "0", "default_pg"})
 def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     """Learn the table, and set rank and host of every signal as far as it tells."""
     table = Identity(log_hosts={source.host for source in evidence.sources if source.kind == "log" and source.host})
-    _trust_files(evidence, table)
+    trust_files(evidence, table)
     table.tasks_are_ranks = _tasks_are_ranks(evidence, signals)
     table.reports_count_ranks = table.tasks_are_ranks and not are_components(signals)
     plain = _plain_group_ranks(signals)
@@ -50,7 +47,7 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     for signal in signals:
         if not _of_a_smaller_group(signal, widest):
             _own_rank(signal, evidence.source(signal), table, plain)
-    _own_files(evidence, signals, table)
+    own_files(evidence, signals, table)
     telling = _without_repeats(signals)
     _learn(evidence, telling, table)
     learn_writers(evidence, table)
@@ -86,44 +83,6 @@ def _without_repeats(signals: Sequence[Signal]) -> list[Signal]:
             writers.add(writer)
         kept.append(signal)
     return kept
-
-
-def _trust_files(evidence: JobEvidence, table: Identity) -> None:
-    """Whether the number in a file's name is its global rank: its own lines and its siblings can refute it."""
-    tagged: dict[int, Counter[int]] = defaultdict(Counter)
-    for source, key, activity in evidence.activities:
-        if key.rank is not None:
-            tagged[source.index][key.rank] += activity.lines
-    folders: dict[int, set[str]] = defaultdict(set)
-    for source in evidence.sources:
-        if source.rank is not None and source.kind == "log":
-            folders[source.rank].add(source.path.rpartition("/")[0])
-    agents = _agents(evidence)
-    for source in evidence.sources:
-        if source.rank is not None and source.index not in agents:
-            rank = _file_rank(source, source.rank, tagged[source.index], shared=len(folders[source.rank]) > 1)
-            if rank is not None:
-                table.rank_of_source[source.index] = rank
-
-
-def _agents(evidence: JobEvidence) -> set[int]:
-    """Sources in which a launcher tells of several workers: a node's log, whatever number its name holds."""
-    told: dict[int, set[str]] = defaultdict(set)
-    for scan in evidence.scans:
-        for signal in scan.signals:
-            if signal.signature in {"te.closing", "te.failed"} and "pid" in signal.fields:
-                told[scan.source.index].add(signal.fields["pid"])
-    return {index for index, pids in told.items() if len(pids) > 1}
-
-
-def _file_rank(source: Source, named: int, inside: Counter[int], *, shared: bool) -> int | None:
-    """The rank of one file: as named, as its lines say where the name is a local rank's, or unknown."""
-    if len(inside) > 1 and source.layout == "rank-family":
-        return None
-    contradicted = inside and named not in inside and inside.total() > _FORGED
-    if contradicted and (shared or source.layout == "rank-family"):
-        return next(iter(inside)) if len(inside) == 1 else None
-    return named
 
 
 def _tasks_are_ranks(evidence: JobEvidence, signals: list[Signal]) -> bool:
@@ -209,38 +168,6 @@ def _own_rank(signal: Signal, source: Source, table: Identity, plain: bool) -> N
         signal.rank, signal.rank_how = number(fields["pg_rank"]), Known.CONTENT
 
 
-def _own_files(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
-    """Files whose process tells its own rank, each file another one: then all of a file is that rank's.
-
-    One such file alone proves nothing: in a merged log often rank 0 only introduces itself.
-    """
-    told: dict[int, set[int]] = defaultdict(set)
-    for signal in signals:
-        if signal.rank is not None and signal.role is not Role.EXIT:
-            told[signal.source].add(signal.rank)
-    for source, key, _ in evidence.activities:
-        if key.rank is not None:
-            told[source.index].add(key.rank)
-    single = {index: ranks.copy().pop() for index, ranks in told.items() if len(ranks) == 1}
-    introduced = {s.source for s in signals if s.role is Role.IDENTITY and s.rank_how is Known.CONTENT}
-    world = {number(s.fields.get("world_size")) for s in signals if s.role is Role.IDENTITY} - {None}
-    if world == {len(single)}:
-        introduced |= single.keys()  # a file a rank
-    chosen = {
-        index: rank for index, rank in single.items() if index in introduced and index not in table.rank_of_source
-    }
-    if (
-        len(chosen) < _FAMILY
-        or len(set(chosen.values())) != len(chosen)
-        or any(len(ranks) > 1 for index, ranks in told.items() if index in introduced)
-    ):
-        return
-    for signal in signals:
-        if signal.rank is None and signal.source in chosen and signal.role is not Role.EXIT:
-            signal.rank, signal.rank_how = chosen[signal.source], Known.CONTENT
-    table.rank_of_source.update(chosen)
-
-
 def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> None:
     """Take up what lines of a known rank tell of its process, GPU and host."""
     for signal in signals:
@@ -258,7 +185,7 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
         filed = table.rank_of_source.get(source.index)
         if filed is not None and source.host:
             _tell_host(table, filed, source.host)
-    for rank, host in _filed_by_host(evidence, table).items():
+    for rank, host in filed_by_host(evidence, table).items():
         _tell_host(table, rank, host)
     for signal in [s for s in signals if "tasks" in s.fields]:
         host, tasks = signal.fields.get("host"), ints(signal.fields["tasks"])
@@ -268,17 +195,6 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
                     _tell_host(table, task, host)
             table.add_host(host)
     _learn_world(signals, table)
-
-
-def _filed_by_host(evidence: JobEvidence, table: Identity) -> dict[int, str]:
-    """The hosts of ranks that write to a file a host: several such files, and no rank in those of two hosts."""
-    hosts: dict[int, set[str]] = defaultdict(set)
-    for source, key, _ in evidence.activities:
-        rank = stream_rank(source, key, table)
-        if rank is not None and source.host:
-            hosts[rank].add(source.host)
-    single = {rank: min(names) for rank, names in hosts.items() if len(names) == 1}
-    return single if len(single) == len(hosts) and len(set(single.values())) > 1 else {}
 
 
 def _learn_line(signal: Signal, source: Source, table: Identity) -> None:
