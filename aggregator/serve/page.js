@@ -75,9 +75,11 @@
     $("jobs-count").textContent = `${shown} of ${rows.length} shown`;
   });
 
+  // A page ahead of what is seen: rows that get their verdict grow, and push those below them out of sight.
+  const ahead = { rootMargin: "0px 0px 100% 0px" };
   const observer = new IntersectionObserver((seen) => {
     for (const one of seen) inSight[one.isIntersecting ? "add" : "delete"](one.target);
-  });
+  }, ahead);
   rows.forEach((row) => observer.observe(row));
 
   async function ask(row) {
