@@ -98,13 +98,13 @@ class Lexicon:
             fields = message.match(text)
             if fields is not None:
                 hits.append((message, fields))
-        if marks:
+        if len(marks) > 1:
             marks.sort(key=lambda mark: (-mark.priority, mark is not likely))
-            for message in marks:
-                fields = message.match(text)
-                if fields is not None:
-                    hits.append((message, fields))
-                    break
+        for message in marks:
+            fields = message.match(text)
+            if fields is not None:
+                hits.append((message, fields))
+                break
         if len(hits) > 1:
             hits.sort(key=lambda hit: -hit[0].priority)
         return hits

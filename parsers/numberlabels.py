@@ -16,7 +16,7 @@ from parsers.later import later
 from parsers.stacks import TRACEBACK_HEAD
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
 TAGGED: Final = later(r"(?:(?P<host>[a-z][a-z_-]{0,40}\d[\w.-]{0,60}) )?(?:[rR]ank[ =:]{0,2}|r)(?P<rank>\d{1,5})[ |]")
 """A rank in front of a text that could be a sentence about it: `rank 3 ready`, `pw2 r3 step 5`, `r3|ready`."""
@@ -25,6 +25,8 @@ _NUMBERED: Final = later(r"(?:\[(\d{1,5})(?:/\d{1,5})?\]|\((\d{1,5})(?:/\d{1,5})
 _COUNTED: Final = later(r"(?i)\b(?:global_?step|step|iter|iteration|it|batch)[ :=#]{1,3}(\d{1,9})\b")
 _SELF: Final = later(r"(?i)(?<![a-z_])(?:global[ _])?(?:rank|procid)[ :=_]{0,3}(\d{1,6})\b")
 _TAGGED: Final = later(r"(?:\d[\d:., TZ-]{7,34} )?\[(?i:rank)[ :=_]?(\d{1,6})\]")
+_ONE_OF: Final = 8
+"""Of so many lines one is asked first, where there are so many of these: if not a quarter fits, half of all do not."""
 _FEW: Final = 2
 """Processes at least, and lines of each on average."""
 _LOCKSTEP: Final = 3
@@ -35,9 +37,21 @@ _SURE: Final = 4
 
 def may_be_tagged(lines: Sequence[str]) -> bool:
     """Whether half of a file's first lines hold what `TAGGED` may find, wherever: asked before any is taken apart."""
+    return most(lines, _holds_a_tag)
+
+
+def _holds_a_tag(line: str) -> bool:
+    return _MAY_BE_TAGGED.search(line) is not None
+
+
+def most(lines: Sequence[str], are_so: Callable[[str], bool]) -> bool:
+    """Whether more than half of some lines are so; of many, some are asked first, which settles it for most files."""
+    some = lines[::_ONE_OF]
+    if len(some) >= _ONE_OF and sum(map(are_so, some)) * 4 < len(some):
+        return False
     misses = 0
     for line in lines:
-        if _MAY_BE_TAGGED.search(line) is None:
+        if not are_so(line):
             misses += 1
             if misses * 2 >= len(lines):
                 return False

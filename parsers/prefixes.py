@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Final
 
 from parsers.json_records import parse_record
 from parsers.later import later
-from parsers.numberlabels import TAGGED, looks_numbered, may_be_tagged
+from parsers.numberlabels import TAGGED, looks_numbered, may_be_tagged, most
 from parsers.prefixrules import PrefixRules, Rule, Slot, fork_at, link, refused
 from parsers.records import Known, Stamp
 from parsers.timestamps import StampContext, read_stamp
@@ -107,18 +107,15 @@ def hosts_in_front(lines: Sequence[str]) -> frozenset[str]:
     Loggers put them between the time and the rank (`[21:00:00] [node-2] [r06] text`). Pass the `first_lines` of a
     file. A name holds a digit, or the launcher lists it, and comes often; together they begin most lines.
     """
+    if not most(lines, _begins_with_a_name):
+        return frozenset()
     names: Counter[str] = Counter()
     plain: Counter[str] = Counter()
-    misses = 0
     for line in lines:
         if (found := _HOSTED.match(line)) and not _NO_HOST.match(found["node"] or ""):
             names[found["host"] or found["node"]] += 1
         elif found := _NAMED.match(line):
             plain[found["host"]] += 1
-        else:
-            misses += 1
-            if misses * 2 >= len(lines):
-                return frozenset()
     listed: set[str] = set()
     for line in lines:
         if "pdsh" in line or "': [" in line:  # the pattern alone costs twenty times as much
@@ -127,6 +124,10 @@ def hosts_in_front(lines: Sequence[str]) -> frozenset[str]:
     names.update({name: count for name, count in plain.items() if name in listed})
     often = {name: count for name, count in names.items() if count > _OFTEN}
     return frozenset(often) if sum(often.values()) * 2 > len(lines) else frozenset()
+
+
+def _begins_with_a_name(line: str) -> bool:
+    return (_HOSTED.match(line) or _NAMED.match(line)) is not None
 
 
 def looks_tagged(origins: Iterable[Origin]) -> bool:

@@ -77,23 +77,6 @@ def read_stamp(form: str, text: str, context: StampContext) -> Stamp | None:
         return None
 
 
-def _stamp(ns: int, step: int = SECOND, zoned: bool = False, year_known: bool = True, boot: bool = False) -> Stamp:
-    """A `Stamp`, in half the time that a frozen dataclass takes: one is made for nearly each line of a log."""
-    stamp = _NEW(Stamp)
-    _SET_NS(stamp, ns)
-    _SET_STEP(stamp, step)
-    _SET_ZONED(stamp, zoned)
-    _SET_YEAR(stamp, year_known)
-    _SET_BOOT(stamp, boot)
-    return stamp
-
-
-_NEW: Final = object.__new__
-_SET_NS, _SET_STEP, _SET_ZONED, _SET_YEAR, _SET_BOOT = (
-    Stamp.__dict__[name].__set__ for name in ("ns", "resolution_ns", "zoned", "year_known", "boot")
-)
-
-
 def _two(text: str) -> int:
     """Two digits as a number.
 
@@ -194,11 +177,11 @@ def _iso(text: str, context: StampContext) -> Stamp | None:
     ns = minute + int(second) * SECOND
     length = len(text)
     if length == _FRACTION_AT:
-        return _stamp(ns)
+        return Stamp(ns)
     if text[_FRACTION_AT] in ".,":
         if (digits := text[20:]).isdecimal():
             step = _STEPS[length - 20]
-            return _stamp(ns + int(digits) * step, step)
+            return Stamp(ns + int(digits) * step, step)
         end = 20
         while end < length and text[end].isdecimal():
             end += 1
@@ -207,7 +190,7 @@ def _iso(text: str, context: StampContext) -> Stamp | None:
         end, fraction, step = _FRACTION_AT, 0, SECOND
     if end == length:
         return None  # a point without digits
-    return _stamp(ns + fraction - _zone(text[end:]), step, zoned=True)
+    return Stamp(ns + fraction - _zone(text[end:]), step, zoned=True)
 
 
 def _glog(text: str, context: StampContext) -> Stamp | None:
@@ -219,7 +202,7 @@ def _glog(text: str, context: StampContext) -> Stamp | None:
     if text[10] != ":" or not second.isdecimal() or second > "60" or text[13:14] not in {"", "."}:
         return None
     fraction, step = _fraction(text[14:])
-    return _stamp(minute + int(second) * SECOND + fraction, step, year_known=False)
+    return Stamp(minute + int(second) * SECOND + fraction, step, year_known=False)
 
 
 def _c10(text: str, context: StampContext) -> Stamp | None:
@@ -233,7 +216,7 @@ def _c10(text: str, context: StampContext) -> Stamp | None:
     second = text[-2:]
     if text[-3] != ":" or not second.isdecimal() or second > "60":
         return None
-    return _stamp(minute + int(second) * SECOND, year_known=False)
+    return Stamp(minute + int(second) * SECOND, year_known=False)
 
 
 def _yearless_minute(date_text: str, clock: str, context: StampContext) -> int:
@@ -249,7 +232,7 @@ def _yearless(day: int, rest: str) -> Stamp | None:
     if rest[0] != " " or (len(rest) > 9 and rest[9] not in ".,"):  # noqa: PLR2004 - position of the point
         return None
     fraction, step = _fraction(rest[10:])
-    return _stamp(day + _clock(rest[1:9]) + fraction, step, year_known=False)
+    return Stamp(day + _clock(rest[1:9]) + fraction, step, year_known=False)
 
 
 def _month_day(text: str) -> tuple[int, int]:
@@ -267,7 +250,7 @@ def _asctime(text: str, context: StampContext) -> Stamp | None:
     if text[3] != " " or text[10] != " " or text[19] != " " or not (len(year) == 4 and year.isdecimal()):  # noqa: PLR2004 - columns of the form
         return None
     del context
-    return _stamp(_midnight(int(year), month, day) + _clock(text[11:19]))
+    return Stamp(_midnight(int(year), month, day) + _clock(text[11:19]))
 
 
 def _syslog(text: str, context: StampContext) -> Stamp | None:
@@ -298,7 +281,7 @@ def _clock_only(text: str, context: StampContext) -> Stamp | None:
     if reference is not None:
         midnight = reference // DAY * DAY
         ns = min((midnight + shift + ns for shift in (-DAY, 0, DAY)), key=lambda at: abs(at - reference))
-    return _stamp(ns, step, year_known=False)
+    return Stamp(ns, step, year_known=False)
 
 
 def _split_number(text: str) -> tuple[int, int, int]:
@@ -317,7 +300,7 @@ def _epoch(text: str, context: StampContext) -> Stamp | None:
     for limit, unit in ((10**11, SECOND), (10**14, 10**6), (10**17, 1000), (2**63, 1)):
         if whole < limit:
             ns = whole * unit + fraction * unit // SECOND
-            return _stamp(ns, max(1, step * unit // SECOND), zoned=True)
+            return Stamp(ns, max(1, step * unit // SECOND), zoned=True)
     return None
 
 
@@ -327,7 +310,7 @@ def _boot(text: str, context: StampContext) -> Stamp | None:
     whole, fraction, step = _split_number(text)
     if whole > 2**33:
         return None
-    return _stamp(whole * SECOND + fraction, step, year_known=False, boot=True)
+    return Stamp(whole * SECOND + fraction, step, year_known=False, boot=True)
 
 
 READERS: Final[dict[str, Callable[[str, StampContext], Stamp | None]]] = {

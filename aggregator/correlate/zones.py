@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
 from aggregator.correlate.evidence import NS, JobEvidence, precise
 from aggregator.correlate.identity import Identity, stream_rank
@@ -106,4 +105,4 @@ def _move(evidence: JobEvidence, signals: Iterable[Signal], shifts: dict[int, in
 
 
 def _moved(stamp: Stamp | None, shift: int) -> Stamp | None:
-    return replace(stamp, ns=stamp.ns - shift) if stamp is not None and _is_local(stamp) else stamp
+    return stamp._replace(ns=stamp.ns - shift) if stamp is not None and _is_local(stamp) else stamp
