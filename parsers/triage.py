@@ -94,7 +94,9 @@ class LogTriage:
             self._cut_tail(tail)
         data = self._unread.gather()
         self.scan.counts.long_lines += long_lines(data, self._unread.scanned, len(data))
-        self._lines(data, 0, len(data))
+        start = self._tail_start(data)
+        self._line += count_feeds(data, 0, start)
+        self._lines(data, start, len(data))
         self.scan.counts.lines = self._line - 1
         for line in self._pieces.rest():
             self._segment(*line)
@@ -167,6 +169,17 @@ class LogTriage:
             self._unread.bound(self._tail)
         else:
             self._advance(data, end)
+
+    def _tail_start(self, data: bytes) -> int:
+        """Where the lines begin that are parsed last: those above the tail are only if it holds a fault."""
+        start = stop = self._unread.scanned
+        for hit in self._lexicon.finder.positions(data[start:]) if start else ():
+            if start + hit >= stop:
+                begin, stop = data.rfind(b"\n", start, start + hit) + 1 or start, data.find(b"\n", start + hit) + 1
+                stop = stop or len(data)
+                if self._lexicon.may_be_fault(shortened(data[begin:stop]).decode(errors="replace")):
+                    return 0
+        return start
 
     def _cut_tail(self, size: int) -> None:
         """Deal with all but the last `size` bytes; what was searched is not parsed any more."""
