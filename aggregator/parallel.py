@@ -6,6 +6,7 @@ read again here.
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
@@ -62,6 +63,8 @@ def read_apart(read: Callable[[Sequence[Source]], list[T]], sources: Sequence[So
     tasks = heaps([source for source in sources if source.is_shared], workers)
     results = dict(zip((source.index for source in here), read(here), strict=True))
     executor = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
+    gc.freeze()
+    gc.disable()  # millions of objects arrive, none of them garbage, and would be looked through again and again
     try:
         for task, future in [(task, _submitted(executor, read, task)) for task in tasks]:
             found = _result(future)
@@ -75,6 +78,8 @@ def read_apart(read: Callable[[Sequence[Source]], list[T]], sources: Sequence[So
         raise
     finally:
         executor.shutdown(cancel_futures=True)
+        gc.freeze()
+        gc.enable()
     return [results[source.index] for source in sources]
 
 
@@ -123,6 +128,7 @@ def _context() -> multiprocessing.context.BaseContext:
 
 def _begin() -> None:
     """A worker leaves Ctrl-C to its parent, ends by SIGTERM as any process does, and does not outlive its parent."""
+    gc.enable()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":
