@@ -63,7 +63,6 @@ def read_apart(read: Callable[[Sequence[Source]], list[T]], sources: Sequence[So
     tasks = heaps([source for source in sources if source.is_shared], workers)
     results = dict(zip((source.index for source in here), read(here), strict=True))
     executor = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
-    gc.freeze()
     gc.disable()  # millions of objects arrive, none of them garbage, and would be looked through again and again
     try:
         for task, future in [(task, _submitted(executor, read, task)) for task in tasks]:
@@ -78,7 +77,6 @@ def read_apart(read: Callable[[Sequence[Source]], list[T]], sources: Sequence[So
         raise
     finally:
         executor.shutdown(cancel_futures=True)
-        gc.freeze()
         gc.enable()
     return [results[source.index] for source in sources]
 
