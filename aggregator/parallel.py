@@ -126,7 +126,7 @@ def _context() -> multiprocessing.context.BaseContext:
 
 def _begin() -> None:
     """A worker leaves Ctrl-C to its parent, ends by SIGTERM as any process does, and does not outlive its parent."""
-    gc.enable()
+    gc.enable()  # forked while the parent does without; what is parsed may leave some
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     if sys.platform == "linux":

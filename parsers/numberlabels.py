@@ -25,8 +25,9 @@ _NUMBERED: Final = later(r"(?:\[(\d{1,5})(?:/\d{1,5})?\]|\((\d{1,5})(?:/\d{1,5})
 _COUNTED: Final = later(r"(?i)\b(?:global_?step|step|iter|iteration|it|batch)[ :=#]{1,3}(\d{1,9})\b")
 _SELF: Final = later(r"(?i)(?<![a-z_])(?:global[ _])?(?:rank|procid)[ :=_]{0,3}(\d{1,6})\b")
 _TAGGED: Final = later(r"(?:\d[\d:., TZ-]{7,34} )?\[(?i:rank)[ :=_]?(\d{1,6})\]")
-_ONE_OF: Final = 8
-"""Of so many lines one is asked first, where there are so many of these: if not a quarter fits, half of all do not."""
+_ONE_OF: Final = 7
+"""Of so many lines one is asked first, where there are so many of these: if not a quarter fits, half of all do not.
+Not eight: where eight ranks take turns, that would ask one of them alone."""
 _FEW: Final = 2
 """Processes at least, and lines of each on average."""
 _LOCKSTEP: Final = 3

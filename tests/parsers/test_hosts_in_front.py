@@ -24,3 +24,8 @@ def test_a_name_in_brackets_between_time_and_rank_is_a_host():
 @pytest.mark.parametrize("name", ["gpu3", "worker-1", "local_2", "epoch4"])
 def test_a_device_or_count_in_brackets_is_none(name):
     assert not hosts_in_front([f"[{name}] [rank {n % 8}] step {n}" for n in range(12)])
+
+
+def test_a_rank_of_eight_that_writes_otherwise_does_not_hide_the_names_of_the_others():
+    lines = [f"hx-{n % 8:02}: step {n // 8}" if n % 8 else f"{n // 8} steps done" for n in range(200)]
+    assert hosts_in_front(lines) == {f"hx-{n:02}" for n in range(1, 8)}

@@ -506,3 +506,10 @@ def test_of_short_files_too_only_the_ends_are_parsed_where_there_are_many():
     assert scanned(data).counts.stamped == 300
     scan = scanned(data, files=MANY_FILES)
     assert (scan.counts.lines, scan.counts.stamped < 200) == (300, True)
+
+
+def test_lines_above_the_tail_are_parsed_where_it_holds_a_fault():
+    quiet = b"2025-10-03 18:37:02,500 INFO trainer: nothing new\n" * 5_000
+    fault = b"2025-10-03 18:37:03,500 ERROR trainer: CUDA error: an illegal memory access was encountered\n"
+    with_fault = scanned(quiet + fault).counts.stamped - 1
+    assert with_fault > scanned(quiet + b"2025-10-03 18:37:03,500 INFO trainer: bye\n").counts.stamped - 1 + 20
