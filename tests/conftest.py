@@ -29,6 +29,7 @@ def our_loggers_as_they_were():
     for name in ("aggregator", "parsers"):
         logging.getLogger(name).handlers = []
         logging.getLogger(name).propagate = True
+        logging.getLogger(name).setLevel(logging.NOTSET)
 
 
 @pytest.fixture(scope="session", autouse=True)
