@@ -6,13 +6,14 @@ read again here.
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import logging
 import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from parsers.records import Source
@@ -63,22 +64,31 @@ def read_apart(read: Callable[[Sequence[Source]], list[T]], sources: Sequence[So
     tasks = heaps([source for source in sources if source.is_shared], workers)
     results = dict(zip((source.index for source in here), read(here), strict=True))
     executor = ProcessPoolExecutor(workers, mp_context=_context(), initializer=_begin)
-    gc.disable()  # millions of objects arrive, none of them garbage, and would be looked through again and again
     try:
-        for task, future in [(task, _submitted(executor, read, task)) for task in tasks]:
-            found = _result(future)
-            if found is None:
-                _log.info("a reading process was killed: %d files are read again", len(task))
-                found = read(task)
-            results.update(zip((source.index for source in task), found, strict=True))
+        with no_garbage():
+            for task, future in [(task, _submitted(executor, read, task)) for task in tasks]:
+                found = _result(future)
+                if found is None:
+                    _log.info("a reading process was killed: %d files are read again", len(task))
+                    found = read(task)
+                results.update(zip((source.index for source in task), found, strict=True))
     except BaseException:
         for process in multiprocessing.active_children():  # an interrupt must not wait for what is being read
             process.kill()
         raise
     finally:
         executor.shutdown(cancel_futures=True)
-        gc.enable()
     return [results[source.index] for source in sources]
+
+
+@contextlib.contextmanager
+def no_garbage() -> Iterator[None]:
+    """Do not look for garbage where millions of objects come and stay: they would be looked through again and again."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.enable()
 
 
 def _submitted(

@@ -15,7 +15,7 @@ from aggregator.correlate.judge import judge_job
 from aggregator.diagnostics import stage, tell_scans, tell_sources
 from aggregator.discover import Discovery, discover
 from aggregator.opening import DEFAULT_BUDGET, Budget, ReadNotes, read_chunks
-from aggregator.parallel import read_apart, workers_for
+from aggregator.parallel import no_garbage, read_apart, workers_for
 from aggregator.reference import newest_date
 from aggregator.verdict import Verdict
 from parsers.blocks import exception_signal
@@ -68,7 +68,7 @@ def investigate(
     with stage("reading them"):
         evidence = collect(found, workers=workers_for(found.logs) if workers is None else workers, engine=engine)
     tell_scans(found.logs, evidence.scans)
-    with stage("judging"):
+    with stage("judging"), no_garbage():
         judged = judge_job(replace(evidence, notes=(*evidence.notes, *_still_written(found.sources))), naming)
     return Case(judged.verdict, judged)
 

@@ -55,6 +55,12 @@ def newest_marks(
     return list(marks.values())
 
 
+def tells_a_step(data: bytes, lexicon: Lexicon) -> bool:
+    """Whether a line tells, even with its prefixes, how far its writer has come; the last lines are asked first."""
+    lines = (shortened(raw).decode(errors="replace").rpartition("\r")[2] for raw in reversed(data.split(b"\n")))
+    return any(message.role is Role.PROGRESS for line in lines for message, _ in lexicon.match(line))
+
+
 def _step(lexicon: Lexicon, body: str, likely: Message | None) -> int | None:
     for message, fields in lexicon.match(body, likely):
         step = fields.get("step", "")

@@ -29,6 +29,9 @@ _SHORT_HEAD = 1 << 10
 """Then, bytes of the head of a file whose rank is known: who writes need not be learned from it."""
 _SHORT_ABOVE = 3 << 9
 """Then, bytes above a fault."""
+_FIRST = 32 << 10
+_SHORT_FIRST = 8 << 10
+"""Bytes at the beginning of a file in which the form of its lines is looked for, and where there are many files."""
 _REPEATS = 48
 """How many hits of one keyword set behind one line head are parsed; the rest are counted."""
 _ALIKE = 4
@@ -50,11 +53,17 @@ _HEAD = TRACEBACK_HEAD.encode()
 
 
 class Sizes(NamedTuple):
-    """Bytes that are parsed line by line: at the head and at the tail of a file, and above a fault."""
+    """Bytes that are looked at closely.
+
+    At the head and at the tail of a file, and above a fault, they are parsed line by line. Of a tail that tells of
+    nothing else, `enough` are if they tell how far the writer has come. In the `first` the form of lines is looked for.
+    """
 
     head: int
     tail: int
     above: int
+    enough: int
+    first: int
 
 
 def close_sizes(files: int, *, named: bool = False) -> Sizes:
@@ -62,8 +71,11 @@ def close_sizes(files: int, *, named: bool = False) -> Sizes:
     files = max(files, 1)
     (head, tail) = (max(least, min(most, every // files)) for most, least, every in _ENDS)
     if files <= _MANY_FILES:
-        return Sizes(head, tail, _ABOVE)
-    return Sizes(_SHORT_HEAD if named else head, max(tail * _MANY_FILES // files, tail // 2), _SHORT_ABOVE)
+        return Sizes(head, tail, _ABOVE, tail, _FIRST)
+    tail = max(tail * _MANY_FILES // files, tail // 2)
+    if named:
+        return Sizes(_SHORT_HEAD, tail, _SHORT_ABOVE, tail // 2, _SHORT_FIRST)
+    return Sizes(head, tail, _SHORT_ABOVE, tail, _SHORT_FIRST)
 
 
 def shortened(raw: bytes) -> bytes:

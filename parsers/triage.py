@@ -15,7 +15,7 @@ from parsers.feeds import count_feeds
 from parsers.handled import role_in_record, role_of
 from parsers.lexicon import Lexicon, default_lexicon
 from parsers.lineformats import Message
-from parsers.marks import Mark, newest_marks
+from parsers.marks import Mark, newest_marks, tells_a_step
 from parsers.multiline import Block, BlockAssembler, Place
 from parsers.pieces import Pieces
 from parsers.prefixes import Origin, PrefixStripper
@@ -27,7 +27,6 @@ from parsers.timeline import Timeline
 from parsers.timestamps import StampContext
 from parsers.unread import Unread
 
-_LABEL_SAMPLE = 32 << 10
 _BELOW = 8
 """Lines parsed below a fault without a time of its own, to find one that bounds it."""
 _KEPT_TAGS = {name: f"tag_{name}" for name in ("task", "pod", "actor", "ip", "gpu", "container")} | {
@@ -107,10 +106,7 @@ class LogTriage:
         return self.scan
 
     def so_far(self, tail: int | None = None, *, then: bytes = b"") -> Scan:
-        """What `finish` would give if the file ended here, after the bytes `then`; reading goes on as if never asked.
-
-        The scan is the caller's own.
-        """
+        """What `finish` would give after the bytes `then`, the caller's own; reading goes on as if never asked."""
         if tail is not None:
             self._fitting()  # which the next call finds
         twin = copy(self)
@@ -123,7 +119,7 @@ class LogTriage:
         if self._stripper is None:
             self._head_left = sizes.head
         elif (
-            (sizes.head, sizes.above) != (known.head, known.above) or sizes.tail > known.tail
+            sizes._replace(tail=0, enough=0) != known._replace(tail=0, enough=0) or sizes.tail > known.tail
             or (self._timeline.incomplete and context != self._context)
         ):  # fmt: skip
             return False
@@ -163,7 +159,7 @@ class LogTriage:
         """Deal with what was fed, but for the tail."""
         data = self._unread.gather()
         keep, scanned = len(data) - self._tail, self._unread.scanned
-        begun = self._stripper is not None or len(data) >= _LABEL_SAMPLE
+        begun = self._stripper is not None or len(data) >= self._sizes.first
         end = data.rfind(b"\n", scanned, keep) + 1 if keep > scanned and begun else 0
         if end == 0:
             self._unread.bound(self._tail)
@@ -173,13 +169,18 @@ class LogTriage:
     def _tail_start(self, data: bytes) -> int:
         """Where the lines begin that are parsed last: those above the tail are only if it holds a fault."""
         start = stop = self._unread.scanned
-        for hit in self._lexicon.finder.positions(data[start:]) if start else ():
+        hits = self._lexicon.finder.positions(data[start:]) if start else []
+        for hit in hits:
             if start + hit >= stop:
                 begin, stop = data.rfind(b"\n", start, start + hit) + 1 or start, data.find(b"\n", start + hit) + 1
                 stop = stop or len(data)
                 if self._lexicon.may_be_fault(shortened(data[begin:stop]).decode(errors="replace")):
                     return 0
-        return start
+        if not start or self._assembler.busy or self._below:
+            return start
+        least = min([len(data) - self._sizes.enough, *(start + hit for hit in hits[:1])])
+        enough = data.rfind(b"\n", start, max(start, least)) + 1
+        return enough if enough and tells_a_step(data[enough:], self._lexicon) else start
 
     def _cut_tail(self, size: int) -> None:
         """Deal with all but the last `size` bytes; what was searched is not parsed any more."""
@@ -216,7 +217,7 @@ class LogTriage:
 
     def _begin(self, data: bytes) -> PrefixStripper:
         """The stripper that fits the file, decided on its first lines."""
-        head = data[:_LABEL_SAMPLE].decode(errors="replace").splitlines()
+        head = data[: self._sizes.first].decode(errors="replace").splitlines()
         return PrefixStripper.fitting(self._lexicon.prefixes, self._context, head)
 
     def _lines(self, data: bytes, start: int, end: int) -> None:

@@ -485,31 +485,5 @@ def test_signals_come_in_the_order_of_the_file():
     assert offsets == sorted(offsets)
 
 
-def test_the_ends_that_are_read_closely_get_shorter_the_more_files_there_are_but_never_vanish():
-    for named in (False, True):
-        sizes = [close_sizes(files, named=named) for files in (0, 1, 8, 100, 10_000, 1_000_000)]
-        assert sizes[0] == sizes[1]
-        assert sizes == sorted(sizes, reverse=True)
-        assert min(sizes[-1]) >= 1 << 10
-
-
-def test_who_writes_is_looked_for_in_the_head_where_the_name_of_the_file_does_not_tell():
-    assert close_sizes(10_000).head == 4 << 10 > close_sizes(10_000, named=True).head
-
-
 def test_the_shipped_engine_is_the_fastest_that_is_installed():
     assert type(default_lexicon().finder) is type(line_finder([b"x"]))
-
-
-def test_of_short_files_too_only_the_ends_are_parsed_where_there_are_many():
-    data = b"2025-10-03 18:37:02,500 INFO trainer: nothing new\n" * 300
-    assert scanned(data).counts.stamped == 300
-    scan = scanned(data, files=MANY_FILES)
-    assert (scan.counts.lines, scan.counts.stamped < 200) == (300, True)
-
-
-def test_lines_above_the_tail_are_parsed_where_it_holds_a_fault():
-    quiet = b"2025-10-03 18:37:02,500 INFO trainer: nothing new\n" * 5_000
-    fault = b"2025-10-03 18:37:03,500 ERROR trainer: CUDA error: an illegal memory access was encountered\n"
-    with_fault = scanned(quiet + fault).counts.stamped - 1
-    assert with_fault > scanned(quiet + b"2025-10-03 18:37:03,500 INFO trainer: bye\n").counts.stamped - 1 + 20
