@@ -92,10 +92,13 @@ def collect(
     """Read every source of a discovery, of each what the budget allows, with so many processes or by the engine."""
     logs = found.logs
     read = partial(read_logs, reference_ns=newest_date(found.sources), files=len(logs), budget=budget)
-    if engine is None and workers <= 1:
-        told = read(logs)
+    if engine is not None:
+        told = engine(read, logs)
+    elif workers > 1:
+        _ = default_lexicon().finder  # made once: processes that are forked have it
+        told = read_apart(read, logs, workers)
     else:
-        told = engine(read, logs) if engine is not None else read_apart(read, logs, workers)
+        told = read(logs)
     records = [read_record(source, budget) for source in found.sources if source.kind in RECORDS]
     notes = [note for _, noted in told for note in noted]
     return combine(found.display, found.sources, [scan for scan, _ in told], records, (*found.skipped, *notes))

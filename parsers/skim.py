@@ -21,12 +21,14 @@ LOOK_BELOW = 4 << 10
 """Bytes below a line that may be looked at; whoever calls has them at hand."""
 _ENDS = ((64 << 10, 4 << 10, 128 << 10), (128 << 10, 8 << 10, 384 << 10))
 """Head and tail of a file that are parsed line by line: at most, at least, and of all files of a job together."""
+_OWN_ENDS = 8 << 10, 16 << 10
+"""At most so much of a file whose rank is known: who writes need not be learned, and one writer's steps come often."""
 _ABOVE = 4 << 10
 """Bytes above a fault that are parsed with it."""
 _MANY_FILES = 256
 """Beyond so many files less is read closely, of tails half as much at least: it is lines that take the time."""
 _SHORT_HEAD = 1 << 10
-"""Then, bytes of the head of a file whose rank is known: who writes need not be learned from it."""
+"""Then, bytes of the head of a file whose rank is known."""
 _SHORT_ABOVE = 3 << 9
 """Then, bytes above a fault."""
 _FIRST = 32 << 10
@@ -70,6 +72,8 @@ def close_sizes(files: int, *, named: bool = False) -> Sizes:
     """How much is read closely where a job has so many files, of one that is `named` after its rank or not."""
     files = max(files, 1)
     (head, tail) = (max(least, min(most, every // files)) for most, least, every in _ENDS)
+    if named:
+        head, tail = min(head, _OWN_ENDS[0]), min(tail, _OWN_ENDS[1])
     if files <= _MANY_FILES:
         return Sizes(head, tail, _ABOVE, tail, _FIRST)
     tail = max(tail * _MANY_FILES // files, tail // 2)
