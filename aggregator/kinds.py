@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from aggregator.jsonarray import begins_records
 from aggregator.layouts import is_log_name, plain_name, stem
 from parsers.later import later
 from parsers.records import SourceKind
@@ -93,7 +94,8 @@ def kind_of(name: str, head: bytes) -> tuple[SourceKind, str | None]:
     status = None
     if _A_STATUS_NAME.fullmatch(name):
         status = next(layout for layout, pattern in _STATUS_NAMES if pattern.fullmatch(name))
-    if status == "config" and name.endswith(".json") and re.match(rb"\{[^\n]{2,}\}\r?\n\{", text):
+    as_records = re.match(rb"\{[^\n]{2,}\}\r?\n\{", text) or begins_records(text)
+    if status == "config" and name.endswith(".json") and as_records:
         return SourceKind.LOG, None
     if status in {None, "config"} and _STATUS_HEAD.match(text):
         status = "scheduler"

@@ -22,8 +22,9 @@ from aggregator import limits
 from aggregator.firstbytes import compression_of
 from aggregator.held import HeldFile
 from aggregator.inflate import INFLATERS, Inflater
+from aggregator.jsonarray import as_lines
 from aggregator.utf16 import UTF16_NOTE, Utf8Decoder
-from parsers.records import Skipped, Source
+from parsers.records import Skipped, Source, SourceKind
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -205,7 +206,10 @@ class SourceStream:
         except OSError as error:
             self._note(error)
             return
-        self._pieces = self._guarded(self._decoded(head, piece))
+        pieces = self._decoded(head, piece)
+        if source.kind is SourceKind.LOG:
+            pieces = as_lines(pieces, lambda what: notes.add(source.path, what))
+        self._pieces = self._guarded(pieces)
 
     def read(self, size: int) -> bytes:
         """The next `size` bytes, fewer only at the end."""
@@ -353,11 +357,6 @@ class _RawFile(io.RawIOBase):
 
     def read(self, size: int = -1) -> bytes:
         return next(self._stream._raw(size if size > 0 else _PIECE), b"")  # noqa: SLF001 - its other half
-
-
-def open_source(source: Source, notes: ReadNotes, budget: Budget = DEFAULT_BUDGET) -> SourceStream:
-    """The decompressed bytes of `source`; an empty stream, and a note, if it cannot be opened."""
-    return SourceStream(source, notes, budget)
 
 
 def read_chunks(

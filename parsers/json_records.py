@@ -47,7 +47,8 @@ _LAUNCHERS: Final = frozenset(
     | {"colossalai", "bash", "sh", "conda", "dockerd", "podman"}
 )
 """Whose lines in a journal are those of the processes they started: the pid beside them is no rank's."""
-_POD: Final = {"pod": "pod_name", "container": "container_name", "host": "host"}
+_POD: Final = (("pod", "pod_name"), ("container", "container_name"), ("host", "host"), ("pod", "task_name"))
+"""Below `kubernetes` (fluentd) or `resource.labels` (Cloud Logging, where Vertex AI calls its replicas tasks)."""
 
 
 _NAMES: Final = tuple(_KEYS)
@@ -127,11 +128,10 @@ def _unwrap(raw: dict[str, object]) -> dict[str, str] | None:
             fields[name] = value
     if not fields.keys() & {"ts", "level", "rank", "stream"}:
         return None
-    kubernetes = raw.get("kubernetes")
-    if isinstance(kubernetes, dict):
-        for name, key in _POD.items():
-            if (value := _plain(kubernetes.get(key))) is not None:
-                fields.setdefault(name, value)
+    for labels in (raw.get("kubernetes"), _at(raw, "resource.labels")):
+        if isinstance(labels, dict):
+            told = ((name, _plain(labels.get(key))) for name, key in _POD)
+            fields = {name: value for name, value in told if value is not None} | fields
     counts = (f"{key}={value}" for key in _PROGRESS if (value := _plain(raw.get(key))) is not None)
     body = " ".join(((body or "").removesuffix("\n"), *counts))
     fields["body"] = f"{body}\n{trace}" if trace and trace not in body else body

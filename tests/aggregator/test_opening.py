@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aggregator import opening
-from aggregator.opening import Budget, ReadNotes, open_source, read_chunks, read_head, read_tail
+from aggregator.opening import Budget, ReadNotes, SourceStream, read_chunks, read_head, read_tail
 from parsers.records import Source, SourceKind
 
 RANDOM = random.Random(7)
@@ -152,7 +152,7 @@ def test_standard_input_can_be_read_again(monkeypatch):
 def test_a_stream_is_read_piece_by_piece_and_gives_its_descriptor_back(tmp_path):
     (tmp_path / "x").write_bytes(TEXT)
     before = len(list(Path("/proc/self/fd").iterdir()))
-    with open_source(source(tmp_path / "x"), ReadNotes()) as stream:
+    with SourceStream(source(tmp_path / "x"), ReadNotes()) as stream:
         assert stream.read(10) + stream.read(300_000) == TEXT[:300_010]
     assert len(list(Path("/proc/self/fd").iterdir())) == before
 
