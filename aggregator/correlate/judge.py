@@ -11,12 +11,13 @@ from aggregator.correlate.attempt import Judgement, judge_attempt
 from aggregator.correlate.clocks import ClockModel, estimate, loosen_bounds
 from aggregator.correlate.consequences import collateral
 from aggregator.correlate.contested import contest
-from aggregator.correlate.evidence import NS, JobEvidence, number
+from aggregator.correlate.evidence import NS, JobEvidence
 from aggregator.correlate.hardware import find_broken_link_ends
 from aggregator.correlate.identity import Identity, stream_rank
 from aggregator.correlate.jobs import jobs_of
 from aggregator.correlate.learn import build_identity
 from aggregator.correlate.machines import find_struck_machines
+from aggregator.correlate.restarts import outlived, split_attempts
 from aggregator.correlate.sections import drop_echoes, join_sections
 from aggregator.correlate.zones import set_zones
 from aggregator.verdict import (
@@ -34,9 +35,6 @@ _LONGEST_NS = 30 * 86_400 * NS
 """No job writes without a date for longer before its first line that has one, or after the last."""
 _CUDA_NS = 1_182_556_800 * NS
 """When CUDA 1.0 came out: a clock that shows an earlier time was not set yet."""
-_RESTARTS = frozenset({"te.restart"})
-_TELL_RESTARTS = _RESTARTS | {"te.failed", "slurm.srun_abort"}
-"""Without one of these a file tells of no restart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +95,14 @@ def _judge_one(evidence: JobEvidence, naming: Naming) -> Judged:
     loosen_bounds(signals, table)
     signals = drop_echoes(signals)
     clocks = estimate(signals, table)
-    attempts = tuple(
-        JudgedAttempt(index, judge_attempt(evidence, part, table, clocks), part)
-        for index, part in _split_attempts(evidence, signals)
+    *earlier, (newest, rest) = split_attempts(evidence, signals)
+    tables = [_table_of(evidence, part, table) if outlived(signals) else table for _, part in earlier]
+    attempts = (
+        *(
+            JudgedAttempt(index, judge_attempt(evidence, part, told, clocks), part)
+            for (index, part), told in zip(earlier, tables, strict=True)
+        ),
+        JudgedAttempt(newest, judge_attempt(evidence, rest, table, clocks), rest),
     )
     rows = []
     contests: list[str] = []
@@ -124,81 +127,12 @@ def _judge_one(evidence: JobEvidence, naming: Naming) -> Judged:
     return Judged(verdict, evidence, table, clocks, attempts)
 
 
-def _split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[int, list[Signal]]]:
-    """Signals by incarnation: folders tell it, and restart lines inside a file."""
-    folders = {source.attempt for source in evidence.sources if source.attempt is not None}
-    newest = max(folders, default=0)
-    restarts = _restarts(signals, newest)
-    if not folders and not restarts:
-        return [(0, signals)]
-    parts: dict[int, list[Signal]] = {}
-    for signal in signals:
-        source = evidence.source(signal)
-        index = source.attempt
-        if index is None:
-            marks = restarts.get(signal.source, [])
-            index = sum(1 for mark in marks if mark.offset < signal.offset) if marks else newest
-        parts.setdefault(index, []).append(signal)
-    if not parts:
-        return [(0, [])]
-    final = max(parts)
-    shared = [s for s in signals if s.role is Role.IDENTITY]
-    return [
-        (index, part if index == final else [*part, *(s for s in shared if s not in part)])
-        for index, part in sorted(parts.items())
-    ]
-
-
-def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]:
-    """By source, the lines after which the next incarnation runs.
-
-    An agent tells of a restart at level INFO, mostly hidden; what it always prints is the end of the last one. That
-    is a restart where processes introduce themselves anew below it, or count their steps anew, or where the attempts'
-    folders (`newest` is the last one's number) show that there were so many. Of a step that srun ended it is one only
-    where the program begins anew below: a batch script may run it again.
-    """
-    told: dict[int, list[Signal]] = {}
-    ends: dict[int, list[Signal]] = {}
-    over: dict[int, Signal] = {}
-    begun: dict[int, int] = {}
-    final: set[int] = set()
-    steps: dict[tuple[int, int | None, str], int] = {}
-    tell = {signal.source for signal in signals if signal.signature in _TELL_RESTARTS}
-    for signal in [signal for signal in signals if signal.source in tell] if tell else ():
-        if signal.signature in _RESTARTS:
-            told.setdefault(signal.source, []).append(signal)
-        elif signal.signature == "te.failed":
-            ends.setdefault(signal.source, []).append(signal)
-        elif signal.signature == "te.childfailed":
-            final.add(signal.source)
-        elif signal.signature == "slurm.srun_abort" and "Force Terminated" in signal.text:
-            over[signal.source] = signal
-        elif _begins(signal, steps):
-            begun[signal.source] = signal.offset
-            if signal.source in over:
-                told.setdefault(signal.source, []).append(over.pop(signal.source))
-    for source, marks in ends.items():
-        if source not in told:
-            found = [mark for mark in marks if mark.offset < begun.get(source, 0)]
-            # An agent whose workers write elsewhere tells of nothing else; what it raises at last is no restart.
-            found = found or (marks[:-1] if source in final else marks)[:newest]
-            if found:
-                told[source] = found
-    return told
-
-
-def _begins(signal: Signal, steps: dict[tuple[int, int | None, str], int]) -> bool:
-    """Whether a process introduces itself, or counts its steps anew; `steps` keeps the highest of each writer."""
-    if signal.role is Role.PROGRESS:
-        step = number(signal.fields.get("step"))
-        writer = (signal.source, signal.rank, signal.signature)
-        if step is None:
-            return False
-        if step < steps.get(writer, -1):
-            return True
-        steps[writer] = step
-        return False
-    return signal.role is Role.IDENTITY or (signal.role is Role.PHASE and signal.phase == "init")
+def _table_of(evidence: JobEvidence, part: list[Signal], table: Identity) -> Identity:
+    """Who is who in an incarnation before the last, whose ranks may have run on other hosts."""
+    for signal in part:
+        if signal.rank is not None and signal.host == table.host_of_rank.get(signal.rank):
+            signal.host = None
+    return build_identity(evidence, part)
 
 
 def _job(

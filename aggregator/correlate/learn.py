@@ -22,6 +22,7 @@ from aggregator.correlate.bases import (
 from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
 from aggregator.correlate.files import filed_by_host, own_files, trust_files
 from aggregator.correlate.identity import Identity, bus_key, scope_of, stream_rank
+from aggregator.correlate.restarts import outlived
 from aggregator.correlate.writers import labels_repeat, learn_writers
 from parsers.records import Known, Role, Signal, Source
 
@@ -48,7 +49,7 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
         if not _of_a_smaller_group(signal, widest):
             _own_rank(signal, evidence.source(signal), table, plain)
     own_files(evidence, signals, table)
-    telling = _without_repeats(signals)
+    telling = _the_last_first(_without_repeats(signals))
     _learn(evidence, telling, table)
     learn_writers(evidence, table)
     learn_pods(telling, table)
@@ -68,6 +69,12 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
             signal.host = table.host_of_rank.get(signal.rank)
     _finish(evidence, signals, table)
     return table
+
+
+def _the_last_first(signals: list[Signal]) -> list[Signal]:
+    """What the last incarnation tells before what others do: ranks may run on other hosts by then."""
+    ends = {source: mark.offset for source, mark in outlived(signals)}
+    return sorted(signals, key=lambda signal: signal.offset <= ends.get(signal.source, -1)) if ends else signals
 
 
 def _without_repeats(signals: Sequence[Signal]) -> list[Signal]:

@@ -1,0 +1,138 @@
+"""Where one incarnation of a job ends and the next begins."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aggregator.correlate.evidence import NS, number, precise
+from parsers.records import Role, Signal, Stamp, StampQuality
+
+if TYPE_CHECKING:
+    from aggregator.correlate.evidence import JobEvidence
+
+_RESTARTS = frozenset({"te.restart"})
+_TELL_RESTARTS = _RESTARTS | {"te.failed", "slurm.srun_abort"}
+"""Without one of these a file tells of no restart by itself."""
+_KILLED_NS = 60 * NS
+"""How long after its end a step may still write."""
+_LAST_WORDS = frozenset({Role.EXIT, Role.EXTERNAL, Role.TEARDOWN, Role.SYMPTOM})
+
+
+def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[int, list[Signal]]]:
+    """Signals by incarnation: folders tell it, and restart lines inside a file."""
+    folders = {source.attempt for source in evidence.sources if source.attempt is not None}
+    newest = max(folders, default=0)
+    restarts = _restarts(signals, newest)
+    if not folders and not restarts:
+        return [(0, signals)]
+    parts: dict[int, list[Signal]] = {}
+    for signal in signals:
+        source = evidence.source(signal)
+        index = source.attempt
+        if index is None:
+            marks = restarts.get(signal.source, [])
+            index = sum(1 for mark in marks if mark.offset < signal.offset) if marks else newest
+        parts.setdefault(index, []).append(signal)
+    if not parts:
+        return [(0, [])]
+    ends = dict(outlived(signals))
+    _forget_ends(signals, ends)
+    final = max(parts)
+    shared = [s for s in signals if s.role is Role.IDENTITY and s.source not in ends]
+    return [
+        (index, part if index == final else [*part, *(s for s in shared if s not in part)])
+        for index, part in sorted(parts.items())
+    ]
+
+
+def _forget_ends(signals: Sequence[Signal], ends: dict[int, Signal]) -> None:
+    """Take back the times that come from lines above the end of the incarnation before."""
+    for signal in signals if ends else ():
+        end = ends.get(signal.source)
+        if end is None or end.ns is None or signal.offset <= end.offset or signal.ns is None or signal.ns > end.ns:
+            continue
+        if signal.quality is StampQuality.INHERITED:
+            until = Stamp(signal.until_ns) if signal.until_ns is not None else None
+            signal.stamp, signal.quality = until, StampQuality.BOUNDED if until else StampQuality.NONE
+
+
+def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]:
+    """By source, the lines after which the next incarnation runs.
+
+    An agent tells of a restart at level INFO, mostly hidden; what it always prints is the end of the last one. That
+    is a restart where processes introduce themselves anew below it, or count their steps anew, or where the attempts'
+    folders (`newest` is the last one's number) show that there were so many. Of a step that srun ended it is one only
+    where the program begins anew below: a batch script may run it again.
+    """
+    told: dict[int, list[Signal]] = {}
+    ends: dict[int, list[Signal]] = {}
+    over: dict[int, Signal] = {}
+    begun: dict[int, int] = {}
+    final: set[int] = set()
+    steps: dict[tuple[int, int | None, str], int] = {}
+    tell = {signal.source for signal in signals if signal.signature in _TELL_RESTARTS}
+    for signal in [signal for signal in signals if signal.source in tell] if tell else ():
+        if signal.signature in _RESTARTS:
+            told.setdefault(signal.source, []).append(signal)
+        elif signal.signature == "te.failed":
+            ends.setdefault(signal.source, []).append(signal)
+        elif signal.signature == "te.childfailed":
+            final.add(signal.source)
+        elif signal.signature == "slurm.srun_abort" and "Force Terminated" in signal.text:
+            over[signal.source] = signal
+        elif _begins(signal, steps):
+            begun[signal.source] = signal.offset
+            if signal.source in over:
+                told.setdefault(signal.source, []).append(over.pop(signal.source))
+    for source, marks in ends.items():
+        if source not in told:
+            found = [mark for mark in marks if mark.offset < begun.get(source, 0)]
+            # An agent whose workers write elsewhere tells of nothing else; what it raises at last is no restart.
+            found = found or (marks[:-1] if source in final else marks)[:newest]
+            if found:
+                told[source] = found
+    for source, mark in outlived(signals):
+        told.setdefault(source, []).append(mark)
+    return told
+
+
+def outlived(signals: Sequence[Signal]) -> list[tuple[int, Signal]]:
+    """By source, the last words on a step or job that Slurm cancelled, where its log goes on long after.
+
+    Slurm kills what is left of a step after `KillWait` seconds (30 unless set otherwise, slurm.conf(5)). That the
+    clocks of the nodes and of slurmstepd agree is seen above the line: nothing was written there after the end.
+    """
+    found: list[tuple[int, Signal]] = []
+    over: dict[int, tuple[int, Signal]] = {}
+    latest: dict[int, int] = {}
+    for signal in signals:
+        source = signal.source
+        if signal.signature.startswith("slurm.cancelled.") and signal.quality is StampQuality.OWN and signal.ns:
+            if latest.get(source, 0) <= signal.ns + _KILLED_NS:
+                over[source] = (signal.ns, signal)
+            continue
+        if source in over:
+            ended, mark = over[source]
+            if signal.role in _LAST_WORDS:
+                over[source] = (ended, signal)
+            elif precise(signal) and signal.ns is not None and signal.ns > ended + _KILLED_NS:
+                found.append((source, mark))
+                del over[source]
+        if precise(signal) and signal.ns is not None:
+            latest[source] = max(latest.get(source, 0), signal.ns)
+    return found
+
+
+def _begins(signal: Signal, steps: dict[tuple[int, int | None, str], int]) -> bool:
+    """Whether a process introduces itself, or counts its steps anew; `steps` keeps the highest of each writer."""
+    if signal.role is Role.PROGRESS:
+        step = number(signal.fields.get("step"))
+        writer = (signal.source, signal.rank, signal.signature)
+        if step is None:
+            return False
+        if step < steps.get(writer, -1):
+            return True
+        steps[writer] = step
+        return False
+    return signal.role is Role.IDENTITY or (signal.role is Role.PHASE and signal.phase == "init")

@@ -1,0 +1,45 @@
+"""Jobs that Slurm or a batch script ran again into the same file, after it had cancelled a step."""
+
+from correlate_jobs import brief, cancelled, hello, lines, steps, traceback
+
+OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+
+
+def run(start, rank=None, *, hosts=("node-a", "node-b"), end=True, job="77.0"):
+    """Two ranks, from the second `start` on; `rank` runs out of memory, and the step is cancelled."""
+    text = lines(
+        *(hello(number, 2, host, seconds=start) for number, host in enumerate(hosts)),
+        *(steps(number, 1, 9, start + 1) for number in range(2)),
+    )
+    if rank is not None:
+        text += traceback(OOM, f"[rank{rank}]: ")
+        text += f"srun: error: {hosts[rank]}: task {rank}: Exited with exit code 1\n"
+    return text + lines(cancelled(start + 20, "", f"STEP {job}"), "srun: error: other tasks: Killed") if end else text
+
+
+def test_what_is_written_long_after_a_step_was_cancelled_is_another_attempt(judge):
+    verdict = judge({"slurm-77.out": run(0, 0) + run(300, 1, job="77.1")})
+    assert [attempt.first_failure.ranks for attempt in verdict.attempts] == [(0,), (1,)]
+    assert brief(verdict) == ("failed", "identified", (1,), "cuda_oom")
+
+
+def test_each_attempt_s_ranks_are_on_its_own_hosts(judge):
+    text = run(0, 0, hosts=("node-a", "node-b")) + run(300, 0, hosts=("node-b", "node-c"), job="77.1")
+    assert [a.first_failure.hosts for a in judge({"slurm-77.out": text}).attempts] == [("node-a",), ("node-b",)]
+
+
+def test_a_job_that_was_resumed_and_goes_on_runs(judge):
+    verdict = judge({"slurm-77.out": run(0, 0) + run(300, end=False)})
+    first, last = verdict.attempts
+    assert (str(first.outcome), first.first_failure.ranks, last.first_failure) == ("failed", (0,), None)
+
+
+def test_what_is_written_while_a_step_is_being_killed_is_no_attempt(judge):
+    text = run(0, 0) + steps(1, 10, 30, 21)
+    assert len(judge({"slurm-77.out": text}).attempts) == 1
+
+
+def test_where_the_clocks_differ_by_a_zone_late_lines_tell_of_no_attempt(judge):
+    """The ranks write another zone's time, all of them later than the line of slurmstepd."""
+    text = steps(0, 1, 9, 7200) + steps(1, 1, 9, 7200) + cancelled(20, "", "STEP 77.0") + "\n" + steps(1, 10, 12, 7209)
+    assert len(judge({"slurm-77.out": text}).attempts) == 1
