@@ -236,7 +236,8 @@ _NO_HOST = later(
 """Words that number something else than ranks, and than machines."""
 _MACHINE = later(
     r"\d{1,3}(?:\.\d{1,3}){3}|ip(?:-\d{1,3}){4}|[a-z0-9.-]+-(?:master|worker|launcher|chief|ps|head)-\d+"
-    r"|(?:node|host|hgx|dgx|compute|server|nid|cn|gn)(?:-?[a-z])?(?:-?\d+)+|(?:node|host|hgx|dgx|gpu)-[a-z]\d*",
+    r"|(?:node|host|hgx|dgx|compute|server|nid|cn|gn)(?:-?[a-z])?(?:-?\d+)+|(?:node|host|hgx|dgx|gpu)-[a-z]\d*"
+    r"|r\d{1,3}(?:i\d{1,2}n|-?[tnu])\d{1,3}|x\d{1,5}c\d{1,2}s\d{1,2}b\d{1,2}n\d{1,2}",  # racks (HPE, Cray)
     re.IGNORECASE,
 )
 

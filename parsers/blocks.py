@@ -46,6 +46,8 @@ _BOX_SECTIONS = {"Failures:": "other", "Root Cause": "root_cause"}
 _BOX_RANK = later(r"^(?P<rank>\d+) \(local_rank: (?P<local>\d+)\)")
 _BOX_EXIT = later(r"^(?P<code>-?\d+) \(pid: (?P<pid>\d+)\)")
 _RAY_PROCESS = later(r"ray::\S{1,200} \(pid=(?P<pid>\d+), ip=(?P<ip>[0-9a-fA-F.:]+)")
+_OF_RANK = later(r"\(RANK (?P<rank>\d{1,6})\)")
+"""Behind the first line of what a rank had raised (torch.distributed.checkpoint.api.CheckpointException)."""
 _SPAWNED = later(r"^-- Process (?P<index>\d{1,5}) terminated with the following error")
 _CODE_LINES = 8
 _CODE_CHARS = 160
@@ -81,6 +83,8 @@ def block_signals(block: Block, match: Matcher, source: int) -> Iterator[Signal]
                 signal.fields.update(pid=process["pid"], ip=process["ip"])
             if spawned := next((found for body in block.lines if (found := _SPAWNED.match(body))), None):
                 signal.fields.setdefault("local_rank", spawned["index"])
+            if by := _OF_RANK.fullmatch(block.lead):
+                signal.fields["raised_by"] = by["rank"]
             code = _code_lines(block.lines)
             if code:
                 signal.fields["code"] = code

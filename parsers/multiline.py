@@ -206,8 +206,9 @@ class BlockAssembler:
             return block
         lead = self._last.get(key, "")
         if TRACEBACK_HEAD in body and not body.lstrip().startswith("traceback :"):
-            before, _, _ = body.partition(TRACEBACK_HEAD)
-            block = Block(BlockKind.TRACEBACK, key, place, self._owned(origin, place), before.strip() or lead)
+            before, _, behind = body.partition(TRACEBACK_HEAD)
+            lead = behind.strip() or before.strip() or lead
+            block = Block(BlockKind.TRACEBACK, key, place, self._owned(origin, place), lead)
             block.add(TRACEBACK_HEAD, place)
             return block
         if _FATAL.search(body):

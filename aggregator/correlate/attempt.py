@@ -19,6 +19,7 @@ from aggregator.correlate.decide import (
     open_averages,
     open_comparisons,
     strikes_first,
+    take_whole_host,
 )
 from aggregator.correlate.evidence import NS, JobEvidence
 from aggregator.correlate.exits import Ending, Exit, read_exits
@@ -123,7 +124,9 @@ def _decide(
     if lost_node is not None and not nodes and not faults:
         return Decision(Status.IDENTIFIED, [], lost, basis=Basis.NODE, external=lost_node)
     if faults:
-        return _decide_faults(faults, lost, exits, clocks)
+        decision = _decide_faults(faults, lost, exits, clocks)
+        take_whole_host(decision, faults, stories, table)
+        return decision
     hangs = _hang_leads(evidence, signals, stories, homeless, table)
     killed = _killed_first(leads, hangs)
     if killed is not None:

@@ -166,6 +166,23 @@ def learn_killed_tasks(signals: Sequence[Signal], table: Identity) -> None:
             table.rank_of_pid.setdefault((signal.host, pid), *fits)
 
 
+def fill_hosts(table: Identity) -> None:
+    """Launchers fill one host after the other: where all ranks whose host is known stand so, the others do too.
+
+    Each host has as many ranks, in the order of their numbers, and at least one that is known to run there.
+    """
+    placed = table.host_of_rank
+    world, hosts = table.world_size or max(table.ranks, default=-1) + 1, set(placed.values())
+    if len(hosts) < 2 or not len(hosts) <= world <= MAX_WORLD or world % len(hosts):  # noqa: PLR2004 - one is no order
+        return
+    size = world // len(hosts)
+    host_of_block = {rank // size: host for rank, host in placed.items()}
+    if len(host_of_block) < len(hosts) or any(host_of_block[rank // size] != host for rank, host in placed.items()):
+        return
+    for rank in range(world):
+        placed.setdefault(rank, host_of_block[rank // size])
+
+
 def interpolate_pids(table: Identity) -> None:
     """Workers of a host whose pids and ranks rise together: a pid between two known ones has the rank between."""
     by_host: dict[str | None, dict[int, int]] = defaultdict(dict)

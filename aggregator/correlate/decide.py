@@ -11,6 +11,7 @@ from aggregator.correlate.clocks import ClockModel
 from aggregator.correlate.confidence import Basis
 from aggregator.correlate.evidence import NS
 from aggregator.correlate.exits import Ending, Exit
+from aggregator.correlate.identity import Identity
 from aggregator.correlate.leads import Lead, Tier
 from aggregator.correlate.stories import Story
 from aggregator.verdict import Status
@@ -23,6 +24,8 @@ _SHARED_NS = 5 * NS
 _SHARED_KINDS = frozenset(
     {"ib_error", "nvlink_error", "node_failure", "gpu_lost", "cuda_error", "shm_exhausted", "host_oom"}
 )
+_INSTALLED = frozenset({"config_error", "import_error"})
+"""What all processes of a host meet alike: what is installed and set there."""
 _LATE_NS = 3 * NS
 _POLL_NS = 2 * NS
 """Launchers look at their processes so often, and stamp what they see to the second."""
@@ -199,6 +202,38 @@ def open_averages(decision: Decision) -> None:
         decision.status, decision.basis = Status.AMBIGUOUS, Basis.PERHAPS_ECHO
         decision.reasons.append("a NaN in the gradients of one rank is in those of all once they are averaged")
         decision.would_settle.append("the loss of each rank at that step, before the gradients are averaged")
+
+
+def take_whole_host(decision: Decision, faults: Sequence[Lead], stories: Mapping[int, Story], table: Identity) -> None:
+    """What most ranks of one host fail of as they start, and no other host's do, is what the host lacks.
+
+    The rest of its ranks met it later, or were stopped before, unless they tell of something else.
+    """
+    ranks = set(decision.ranks)
+    hosts = {table.host_of_rank.get(rank) for rank in ranks}
+    host = hosts.pop() if len(hosts) == 1 else None
+    if decision.status is not Status.IDENTIFIED or host is None:
+        return
+    there, kind, place = set(table.ranks_on(host)), decision.leads[0].group, decision.leads[0].place
+    alike = [lead for lead in faults if (lead.group, lead.place) == (kind, place)]
+    others = any(there.intersection(lead.ranks) for lead in faults if lead not in alike)
+    if (
+        others
+        or any(not there.issuperset(lead.ranks) for lead in alike)
+        or not len(ranks) < len(there) < len(table.ranks)
+    ):
+        return
+    met = there.intersection(rank for lead in faults for rank in lead.ranks)
+    begun = any(stories[rank].progress for rank in there if rank in stories)
+    # Half of a host's ranks in a row may be those that share a batch.
+    half = len(met) * 2 - len(there)
+    most = half > 0 or (half == 0 and max(met) - min(met) >= len(met))
+    if (kind[0] in _INSTALLED and half >= 0) or (kind[0] == "python_exception" and most and not begun):
+        decision.leads += [lead for lead, _ in decision.lost if there.intersection(lead.ranks)]
+        decision.lost = [(lead, why) for lead, why in decision.lost if lead not in decision.leads]
+        last = decision.leads[-1]
+        last.ranks = tuple(sorted(there.difference(decision.ranks).union(last.ranks)))
+        decision.reasons.append(f"most ranks of {host} failed of it, and none elsewhere: it is what that host lacks")
 
 
 def _only_compares(lead: Lead) -> bool:

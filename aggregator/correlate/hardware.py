@@ -5,13 +5,15 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Sequence
+from itertools import chain
 
-from aggregator.correlate.evidence import NS
+from aggregator.correlate.evidence import NS, JobEvidence
 from aggregator.correlate.identity import bus_key
 from parsers.records import Role, Signal
 
 _LINK_END = "nvidia.xid.nvlink_end"
 _FATAL = re.compile(r"(?i)(?<!non)(?<!non-)\bfatal\b")
+_NOT_FATAL = re.compile(r"(?i)\bnon-?fatal\b")
 _CLEARLY_NS = NS // 2
 """By so much the first end of a link complains before the other."""
 _FIRMWARE_SILENT = frozenset({"119", "120"})
@@ -19,16 +21,22 @@ _FIRMWARE_SILENT = frozenset({"119", "120"})
 _TROUBLE = frozenset({Role.TEARDOWN, Role.ROOT, Role.EITHER, Role.SYMPTOM})
 
 
-def find_broken_link_ends(signals: Sequence[Signal]) -> None:
+def find_broken_link_ends(evidence: JobEvidence, signals: Sequence[Signal]) -> None:
     """Link errors (Xid 74, 144 to 149) are told of both ends of a link, and of all GPUs behind a switch.
 
     What broke is the only GPU that they are told of, else the only one of a fatal error, else the clearly first one.
+    Where links join the GPUs of several hosts, one that is told of errors that are not fatal saw another break.
     """
     told: dict[str | None, dict[str, list[Signal]]] = defaultdict(lambda: defaultdict(list))
     for signal in signals:
         if signal.signature == _LINK_END and "bus_id" in signal.fields:
-            told[signal.host][bus_key(signal.fields["bus_id"])].append(signal)
+            told[signal.host or evidence.source(signal).host][bus_key(signal.fields["bus_id"])].append(signal)
+    any_fatal = any(_FATAL.search(s.text) for by_gpu in told.values() for s in chain.from_iterable(by_gpu.values()))
     for by_gpu in told.values():
+        if any_fatal and all(_NOT_FATAL.search(s.text) for records in by_gpu.values() for s in records):
+            for signal in chain.from_iterable(by_gpu.values()):
+                signal.role = Role.CONTEXT
+            continue
         fatal = [records for records in by_gpu.values() if any(_FATAL.search(s.text) for s in records)]
         ordered = sorted(by_gpu.values(), key=_began)
         if len(by_gpu) == 1 or len(fatal) == 1:

@@ -89,7 +89,7 @@ def judge_job(evidence: JobEvidence, naming: Naming = SHIPPED) -> Judged:
 def _judge_one(evidence: JobEvidence, naming: Naming) -> Judged:
     signals = join_sections(evidence.signals())
     table = build_identity(evidence, signals)
-    find_broken_link_ends(signals)
+    find_broken_link_ends(evidence, signals)
     find_struck_machines(evidence, signals, table)
     moved = set_zones(evidence, signals, table)
     loosen_bounds(signals, table)

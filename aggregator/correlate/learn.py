@@ -12,6 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from aggregator.correlate.bases import (
     are_components,
+    fill_hosts,
     interpolate_pids,
     learn_bases,
     learn_killed_tasks,
@@ -133,11 +134,18 @@ def _of_a_smaller_group(signal: Signal, widest: int) -> bool:
     return size is not None and size < widest
 
 
+def _sent_by(signal: Signal, rank: int) -> None:
+    """Make a signal that of the rank which sent it: who prints it may be elsewhere."""
+    if signal.rank != rank:
+        signal.host = signal.local_rank = signal.pid = None
+    signal.rank, signal.rank_how = rank, Known.CONTENT
+
+
 def _own_rank(signal: Signal, source: Source, table: Identity, plain: bool) -> None:
     """The rank that a signal's own place and tags give."""
     fields = signal.fields
     if (raised_by := number(fields.get("raised_by"))) is not None:
-        signal.rank, signal.rank_how = raised_by, Known.CONTENT
+        _sent_by(signal, raised_by)
         return
     filed = table.rank_of_source.get(source.index)
     if filed is not None:
@@ -181,7 +189,7 @@ def _learn(evidence: JobEvidence, signals: list[Signal], table: Identity) -> Non
         _learn_line(signal, evidence.source(signal), table)
     # The name of a file or folder may be an alias: what lines say comes first.
     for signal in signals:
-        if signal.rank is None or signal.rank_how is Known.GUESS:
+        if signal.rank is None or signal.rank_how is Known.GUESS or "raised_by" in signal.fields:
             continue
         known = table.host_of_rank.get(signal.rank)
         if known is None or _is_nameless(known):
@@ -321,5 +329,6 @@ def _finish(evidence: JobEvidence, signals: list[Signal], table: Identity) -> No
         table.ranks = {rank for rank in table.ranks if rank < table.world_size}
     elif table.ranks:
         table.world_size = None
+    fill_hosts(table)
     for _, host in sorted(table.host_of_rank.items()):
         table.add_host(host)
