@@ -226,7 +226,7 @@ def take_whole_host(decision: Decision, faults: Sequence[Lead], stories: Mapping
     met = there.intersection(rank for lead in faults for rank in lead.ranks)
     begun = any(stories[rank].progress for rank in there if rank in stories)
     # Half of a host's ranks in a row may be those that share a batch.
-    half = len(met) * 2 - len(there)
+    half = len(met) * 2 - len(there) if len(met) > 1 else -1
     most = half > 0 or (half == 0 and max(met) - min(met) >= len(met))
     if (kind[0] in _INSTALLED and half >= 0) or (kind[0] == "python_exception" and most and not begun):
         decision.leads += [lead for lead, _ in decision.lost if there.intersection(lead.ranks)]

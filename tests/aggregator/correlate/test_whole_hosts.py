@@ -30,6 +30,11 @@ def test_one_rank_or_ranks_of_several_hosts_tell_of_no_host(judge, ranks):
     assert brief(judge({"train.log": text})) == identified(ranks, "import_error")
 
 
+def test_one_of_two_ranks_is_no_half_of_a_host(judge):
+    text = greetings(each=2) + traceback(IMPORT, "[rank3]: ")
+    assert judge({"train.log": text}).first_failure.ranks == (3,)
+
+
 def test_half_of_the_ranks_in_a_row_may_share_a_batch(judge):
     text = greetings() + "".join(traceback("KeyError: 'input_ids'", f"[rank{rank}]: ") for rank in (4, 5))
     assert judge({"train.log": text}).first_failure.ranks == (4, 5)
