@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -168,7 +169,7 @@ def _killed_first(leads: Sequence[Lead], hangs: Sequence[Lead]) -> Lead | None:
     """The one process that was killed outright, unless the others' errors clearly point elsewhere."""
     killed = [lead for lead in leads if lead.tier is Tier.KILLED]
     if len(killed) > 1:
-        killed = [lead for lead in killed if lead.exit is not None and lead.exit.first]
+        killed = _noticed_first(killed)
     if len(killed) != 1:
         return None
     against = [lead for lead in hangs if lead.strength >= _SURE_HANG and not set(killed[0].ranks) & set(lead.ranks)]
@@ -283,7 +284,7 @@ def _decide_weak(
 
 def _decide_silent_end(weak: list[Lead], lost: list[tuple[Lead, str]], stories: Mapping[int, Story]) -> Decision:
     """Processes that ended badly without a word: the first that its launcher reports, if that is an order."""
-    firsts = [lead for lead in weak if lead.exit is not None and lead.exit.first] or weak
+    firsts = _noticed_first(weak) or weak
     earliest = _first_in_report(firsts)
     if earliest is not None and earliest.kind == "unknown":
         earliest.kind = "python_exception"
@@ -307,6 +308,19 @@ def _decide_silent_end(weak: list[Lead], lost: list[tuple[Lead, str]], stories: 
     )
     decision.would_settle.append("the kernel log of the node (dmesg), and per-rank output files")
     return decision
+
+
+def _noticed_first(leads: Sequence[Lead]) -> list[Lead]:
+    """The leads whose ends a launcher noticed before others.
+
+    torchrun's agent looks at its processes now and then, in the order of their local ranks: where it lists most of them
+    as killed, all between two looks, the one that it names is the first in that order only.
+    """
+    firsts = [lead for lead in leads if lead.exit is not None and lead.exit.first]
+    listed = [lead for lead in leads if lead in firsts or (lead.exit and lead.exit.report.signature == "te.box")]
+    at_once = len({lead.exit.report.source for lead in listed if lead.exit}) == 1
+    killed = all(lead.exit is not None and lead.exit.signum == signal.SIGKILL for lead in listed)
+    return listed if at_once and killed and len(listed) * 2 > len(leads) else firsts
 
 
 def _log_lost(lead: Lead, stories: Mapping[int, Story]) -> bool:

@@ -11,8 +11,10 @@ from parsers.records import Role, Signal, Stamp, StampQuality
 if TYPE_CHECKING:
     from aggregator.correlate.evidence import JobEvidence
 
-_RESTARTS = frozenset({"te.restart"})
-_TELL_RESTARTS = _RESTARTS | {"te.failed", "slurm.srun_abort"}
+_RESTARTS = frozenset({"te.restart", "ray.trial.restart"})
+_STARTS = frozenset({"ray.train.start"})
+"""Told whenever workers are started: the first time, too."""
+_TELL_RESTARTS = _RESTARTS | _STARTS | {"te.failed", "slurm.srun_abort"}
 """Without one of these a file tells of no restart by itself."""
 _KILLED_NS = 60 * NS
 """How long after its end a step may still write."""
@@ -69,12 +71,17 @@ def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]
     ends: dict[int, list[Signal]] = {}
     over: dict[int, Signal] = {}
     begun: dict[int, int] = {}
+    started: set[int] = set()
     final: set[int] = set()
     steps: dict[tuple[int, int | None, str], int] = {}
     tell = {signal.source for signal in signals if signal.signature in _TELL_RESTARTS}
     for signal in [signal for signal in signals if signal.source in tell] if tell else ():
         if signal.signature in _RESTARTS:
             told.setdefault(signal.source, []).append(signal)
+        elif signal.signature in _STARTS:
+            if signal.source in started:
+                told.setdefault(signal.source, []).append(signal)
+            started.add(signal.source)
         elif signal.signature == "te.failed":
             ends.setdefault(signal.source, []).append(signal)
         elif signal.signature == "te.childfailed":

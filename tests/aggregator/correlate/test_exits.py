@@ -224,3 +224,16 @@ def test_a_shell_tells_in_the_user_s_language_which_of_its_processes_crashed(jud
     assert brief(judge(files)) == identified(3, "segfault")
     del files["rang1.log"], files["rang3.log"], files["start.out"]
     assert brief(judge(files))[1] == "undetermined"  # rank 1 is missing, but who knows which others are
+
+
+def test_of_processes_that_were_all_killed_at_once_none_was_the_first(judge):
+    """The agent looks at them in the order of their local ranks: its root cause is the first in that order."""
+    text = [*(hello(rank, 4) for rank in range(4)), *(steps(rank, 1, 8) for rank in range(4))]
+    text += [failed(10, -9, 0, 4100), box(10, *((rank, rank, -9, 4100 + rank) for rank in range(4)))]
+    assert brief(judge({"train.log": lines(*text)})) == ("failed", "ambiguous", (0, 1, 2, 3), "killed")
+
+
+def test_one_killed_process_beside_others_that_failed_is_the_first_that_is_reported(judge):
+    text = [*(hello(rank, 4) for rank in range(4)), *(steps(rank, 1, 8) for rank in range(4))]
+    text += [closing(9, 4100, 4102, 4103), failed(10, -9, 1, 4101), box(10, (1, 1, -9, 4101))]
+    assert brief(judge({"train.log": lines(*text)})) == identified(1, "killed")

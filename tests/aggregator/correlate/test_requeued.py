@@ -1,6 +1,6 @@
 """Jobs that Slurm or a batch script ran again into the same file, after it had cancelled a step."""
 
-from correlate_jobs import brief, cancelled, hello, lines, steps, traceback
+from correlate_jobs import at, brief, cancelled, hello, lines, steps, traceback
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
@@ -43,3 +43,35 @@ def test_where_the_clocks_differ_by_a_zone_late_lines_tell_of_no_attempt(judge):
     """The ranks write another zone's time, all of them later than the line of slurmstepd."""
     text = steps(0, 1, 9, 7200) + steps(1, 1, 9, 7200) + cancelled(20, "", "STEP 77.0") + "\n" + steps(1, 10, 12, 7209)
     assert len(judge({"slurm-77.out": text}).attempts) == 1
+
+
+def ray(second, text, actor="TrainController pid=611"):
+    return f"{at(second)} ({actor}) {text}"
+
+
+def ray_run(start, rank=None):
+    workers = [f"RayTrainWorker pid={1100 + number}, ip=10.0.0.4" for number in range(2)]
+    begun = ray(start, "Attempting to start training worker group of size 2 with the following resources: []")
+    told = [
+        ray(start + 1 + step, f"[rank {number}] step {step} loss 2.1", workers[number])
+        for step in range(9) for number in range(2)
+    ]  # fmt: skip
+    fault = traceback(OOM, f"{at(start + 10)} ({workers[rank]}) [rank{rank}]: ") if rank is not None else ""
+    retry = ray(start + 12, "[FailurePolicy] Decision: FailureDecision.RETRY, Error source: worker group")
+    shown = ray(start + 13, f"[Rank {rank} Error Snippet]: CUDA out of memory. Tried to allocate 2.00 GiB")
+    return lines(begun, *told) + fault + (lines(retry, shown) if rank is not None else "")
+
+
+def test_workers_that_ray_train_starts_again_are_another_attempt(judge):
+    verdict = judge({"driver.log": ray_run(0, 1) + ray_run(60)})
+    first, last = verdict.attempts
+    assert (first.first_failure.ranks, first.first_failure.kind, last.first_failure) == ((1,), "cuda_oom", None)
+
+
+def test_a_trial_that_ray_restarts_is_another_attempt(judge):
+    text = (
+        ray_run(0, 1).replace("Attempting", "Trying")
+        + "Trial T_00000 will be restarted (failure 1 of max_failures=3)\n"
+    )
+    verdict = judge({"driver.log": text + ray_run(60, 0).replace("Attempting", "Trying")})
+    assert [attempt.first_failure.ranks for attempt in verdict.attempts] == [(1,), (0,)]
