@@ -240,6 +240,8 @@ def learn_pods(signals: Sequence[Signal], table: Identity) -> None:
     on_host = Counter(table.host_of_rank.values())
     if any(len(ranks) > 1 for ranks in told.values()):
         return
+    if not told and any(signal.signature.startswith("te.") for signal in signals):
+        return  # torchrun's agents run in the pods: each may have started any number of processes
     pods = {pod for signal in signals if (pod := signal.fields.get("tag_pod") or signal.fields.get("pod"))}
     named = {pod: found for pod in pods if (found := _POD.match(pod))}
     if any(on_host[pod] > 1 for pod in named) or any(_POD.match(host) and many > 1 for host, many in on_host.items()):

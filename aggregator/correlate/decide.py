@@ -160,7 +160,7 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
     named = [lead for lead in first if lead.ranks]
     if len(named) == 1:
         # What no rank is known for is most likely the same fault, printed once more without its tag.
-        echo = [lead for lead in first if lead is not named[0] and lead.group == named[0].group]
+        echo = [lead for lead in first if lead is not named[0] and _may_be_echo(lead, named[0])]
         if len(echo) == len(first) - 1:
             return Decision(Status.IDENTIFIED, named, lost, basis=_basis(named[0], lost))
     if len({lead.group for lead in first}) == 1 and len(named) == len(first):
@@ -180,6 +180,13 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
         )  # fmt: skip
     decision.would_settle.append("per-line time stamps with sub-second digits on every rank")
     return decision
+
+
+def _may_be_echo(lead: Lead, named: Lead) -> bool:
+    """Whether a fault without a rank may be that of a known one: the same, or what the driver told of in its words."""
+    driver = named.signal is not None and named.signal.signature.startswith("nvidia.xid.")
+    on_host = not lead.hosts or lead.hosts == named.hosts
+    return lead.group == named.group or (driver and on_host and lead.kind in {"cuda_error", "cuda_illegal_access"})
 
 
 def open_comparisons(decision: Decision) -> None:

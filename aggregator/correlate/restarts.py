@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aggregator.correlate.evidence import NS, number, precise
 from parsers.records import Role, Signal, Stamp, StampQuality
@@ -18,6 +18,7 @@ _TELL_RESTARTS = _RESTARTS | _STARTS | {"te.failed", "slurm.srun_abort"}
 """Without one of these a file tells of no restart by itself."""
 _KILLED_NS = 60 * NS
 """How long after its end a step may still write."""
+_Part: TypeAlias = tuple[int, str]
 _LAST_WORDS = frozenset({Role.EXIT, Role.EXTERNAL, Role.TEARDOWN, Role.SYMPTOM})
 
 
@@ -33,7 +34,7 @@ def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[i
         source = evidence.source(signal)
         index = source.attempt
         if index is None:
-            marks = restarts.get(signal.source, [])
+            marks = restarts.get(_part_of(signal), [])
             index = sum(1 for mark in marks if mark.offset < signal.offset) if marks else newest
         parts.setdefault(index, []).append(signal)
     if not parts:
@@ -59,48 +60,53 @@ def _forget_ends(signals: Sequence[Signal], ends: dict[int, Signal]) -> None:
             signal.stamp, signal.quality = until, StampQuality.BOUNDED if until else StampQuality.NONE
 
 
-def _restarts(signals: Sequence[Signal], newest: int) -> dict[int, list[Signal]]:
-    """By source, the lines after which the next incarnation runs.
+def _part_of(signal: Signal) -> _Part:
+    """Where an agent's own lines are: pods that wrote into one file start their processes anew each by itself."""
+    return signal.source, signal.fields.get("tag_pod", "")
+
+
+def _restarts(signals: Sequence[Signal], newest: int) -> dict[_Part, list[Signal]]:
+    """By part of a file, the lines after which the next incarnation runs.
 
     An agent tells of a restart at level INFO, mostly hidden; what it always prints is the end of the last one. That
     is a restart where processes introduce themselves anew below it, or count their steps anew, or where the attempts'
     folders (`newest` is the last one's number) show that there were so many. Of a step that srun ended it is one only
     where the program begins anew below: a batch script may run it again.
     """
-    told: dict[int, list[Signal]] = {}
-    ends: dict[int, list[Signal]] = {}
-    over: dict[int, Signal] = {}
-    begun: dict[int, int] = {}
-    started: set[int] = set()
-    final: set[int] = set()
+    told: dict[_Part, list[Signal]] = {}
+    ends: dict[_Part, list[Signal]] = {}
+    over: dict[_Part, Signal] = {}
+    begun: dict[_Part, int] = {}
+    started: set[_Part] = set()
+    final: set[_Part] = set()
     steps: dict[tuple[int, int | None, str], int] = {}
     tell = {signal.source for signal in signals if signal.signature in _TELL_RESTARTS}
     for signal in [signal for signal in signals if signal.source in tell] if tell else ():
-        if signal.signature in _RESTARTS:
-            told.setdefault(signal.source, []).append(signal)
+        part = _part_of(signal)
+        if signal.signature in _RESTARTS or (signal.signature in _STARTS and part in started):
+            told.setdefault(part, []).append(signal)
         elif signal.signature in _STARTS:
-            if signal.source in started:
-                told.setdefault(signal.source, []).append(signal)
-            started.add(signal.source)
+            started.add(part)
         elif signal.signature == "te.failed":
-            ends.setdefault(signal.source, []).append(signal)
+            ends.setdefault(part, []).append(signal)
         elif signal.signature == "te.childfailed":
-            final.add(signal.source)
+            final.add(part)
         elif signal.signature == "slurm.srun_abort" and "Force Terminated" in signal.text:
-            over[signal.source] = signal
+            over[part] = signal
         elif _begins(signal, steps):
-            begun[signal.source] = signal.offset
-            if signal.source in over:
-                told.setdefault(signal.source, []).append(over.pop(signal.source))
-    for source, marks in ends.items():
-        if source not in told:
-            found = [mark for mark in marks if mark.offset < begun.get(source, 0)]
+            begun[part] = signal.offset
+            if part in over:
+                told.setdefault(part, []).append(over.pop(part))
+    for part, marks in ends.items():
+        if part not in told:
+            found = [mark for mark in marks if mark.offset < begun.get(part, 0)]
             # An agent whose workers write elsewhere tells of nothing else; what it raises at last is no restart.
-            found = found or (marks[:-1] if source in final else marks)[:newest]
+            found = found or (marks[:-1] if part in final else marks)[:newest]
             if found:
-                told[source] = found
-    for source, mark in outlived(signals):
-        told.setdefault(source, []).append(mark)
+                told[part] = found
+    for _, mark in outlived(signals):
+        for part in {_part_of(signal) for signal in signals if signal.source == mark.source}:
+            told.setdefault(part, []).append(mark)
     return told
 
 

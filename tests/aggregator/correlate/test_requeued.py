@@ -1,6 +1,6 @@
 """Jobs that Slurm or a batch script ran again into the same file, after it had cancelled a step."""
 
-from correlate_jobs import at, brief, cancelled, hello, lines, steps, traceback
+from correlate_jobs import at, brief, cancelled, failed, hello, lines, steps, traceback
 
 OOM = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
 
@@ -75,3 +75,21 @@ def test_a_trial_that_ray_restarts_is_another_attempt(judge):
     )
     verdict = judge({"driver.log": text + ray_run(60, 0).replace("Attempting", "Trying")})
     assert [attempt.first_failure.ranks for attempt in verdict.attempts] == [(1,), (0,)]
+
+
+def test_agents_of_pods_whose_logs_were_joined_restart_each_their_own(judge):
+    """`kubectl logs --prefix` of several pods gives one after the other: each begins below the end of another."""
+
+    def pod(name, first, rank=None):
+        own = [
+            *(hello(number, 4, name, seconds=0) for number in (first, first + 1)),
+            *(steps(n, 1, 5) for n in (first, first + 1)),
+        ]
+        if rank is not None:
+            own.append(traceback(OOM, f"[rank{rank}]: "))
+        own.append(failed(10, 1, 0, 4100 + first))
+        return "".join(f"[pod/{name}/trainer] {line}\n" for line in lines(*own).splitlines())
+
+    verdict = judge({"pods.log": pod("ft-worker-0", 0, 1) + pod("ft-worker-1", 2)})
+    assert len(verdict.attempts) == 1
+    assert brief(verdict) == ("failed", "identified", (1,), "cuda_oom")

@@ -98,3 +98,33 @@ def test_what_a_rank_raised_at_a_checkpoint_is_told_by_all_and_is_its_own(judge)
     verdict = judge({"train.log": text + "".join(sent.format(rank) for rank in (0, 5, 1, 7))})
     assert brief(verdict) == identified(3, "storage_io")
     assert verdict.first_failure.hosts == ("node-a",)
+
+
+def test_what_the_process_says_of_a_fault_that_the_driver_told_is_no_second_fault(judge):
+    def log(host, *ranks):
+        return lines(*(hello(rank, 4, host, 4100 + rank) for rank in ranks), *(steps(rank, 1, 9) for rank in ranks))
+
+    xid = "NVRM: Xid (PCI:0000:5d:00): 13, pid=4103, name=python, Graphics SM Warp Exception on (GPC 2, TPC 4, SM 0)"
+    files = {
+        "logs/node-a.log": log("node-a", 0, 1),
+        "logs/node-b.log": log("node-b", 2, 3) + traceback("RuntimeError: CUDA error: unspecified launch failure"),
+        "dmesg-node-b.txt": lines(
+            kernel(0, "nvidia-modeset: Loading NVIDIA Kernel Mode Setting Driver"), kernel(11, xid)
+        ),
+    }
+    assert brief(judge(files)) == identified(3, "cuda_illegal_access")
+
+
+def test_pods_in_which_torchrun_ran_are_no_ranks(judge):
+    pods = "NAME READY STATUS RESTARTS AGE\n"
+    pods += "".join(
+        f"moe-worker-{n}   0/1     {'ImagePullBackOff' if n == 2 else 'Error'}   0   16m\n" for n in range(4)
+    )
+    agent = lines(
+        "Traceback (most recent call last):",
+        '  File "/opt/env/torch/distributed/elastic/rendezvous/dynamic_rendezvous.py", line 663, in _join_rendezvous',
+        "    raise RendezvousTimeoutError",
+        "torch.distributed.elastic.rendezvous.api.RendezvousTimeoutError",
+    )
+    verdict = judge({"get-pods.txt": pods, **{f"moe-worker-{n}.log": agent for n in (0, 1, 3)}})
+    assert verdict.first_failure.ranks == ()
