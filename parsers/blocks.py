@@ -123,8 +123,9 @@ def exception_signal(
         if found is None or (number > 0 and found[0].role is not Role.ROOT):
             continue
         message, named = found
-        role, layer, phase, signature = message.role, message.layer, message.phase or phase, message.id
-        kind = message.kind or kind
+        role, phase = message.role, message.phase or phase
+        if kind == "python_exception":
+            layer, signature, kind = message.layer, message.id, message.kind or kind
         fields.update(named)
         if role is not Role.EITHER:
             break

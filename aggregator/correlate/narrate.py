@@ -21,7 +21,7 @@ _MAX_EVIDENCE = 8
 _CRASHES = frozenset({"abort", "segfault", "bus_error"})
 _DUMP_BELOW = 16
 """Lines below a crash's own within which the fault handler's stack of it begins."""
-_ONE_HOST = 16
+_ONE_HOST = 8
 """Ranks that a job may have and all be on the one host that its logs name."""
 
 _SAYS = {
@@ -100,7 +100,8 @@ def failure(
     hosts = _one_name_each(
         decision.hosts
         or tuple(dict.fromkeys(s.host for s in lead.support if s.host))
-        or (tuple(known_hosts) if len(known_hosts) == 1 and len(stories) <= _ONE_HOST else ())
+        or (tuple(known_hosts) if len(known_hosts) == 1 and len(stories) <= _ONE_HOST else ()),
+        known_hosts,
     )
     return Failure(
         status=decision.status, confidence=confidence(decision.basis), basis=decision.basis, kind=lead.kind,
@@ -122,10 +123,12 @@ def _progress(signal: Signal | None, story: Story | None, signals: Sequence[Sign
     return [mark for mark in marks_above(signal, signals) if mark.role is Role.PROGRESS]
 
 
-def _one_name_each(hosts: Sequence[str]) -> tuple[str, ...]:
-    """Hosts without those that are spelled twice, with and without their domain."""
+def _one_name_each(hosts: Sequence[str], known: Sequence[str]) -> tuple[str, ...]:
+    """Hosts without those that are spelled twice, with and without their domain: without, where a log calls them so."""
     kept: list[str] = []
-    for host in hosts:
+    for name in hosts:
+        bare = name.partition(".")[0]
+        host = bare if bare in known else name
         if not any(same_host(host, other) for other in kept):
             kept.append(host)
     return tuple(kept)

@@ -423,3 +423,16 @@ def test_any_exception_makes_a_signal(type_, message, root, lead):
     signal = exception_signal(info, default_lexicon().match, 0, Place(1, 0), lead=lead)
     assert signal.kind
     assert "\n" not in signal.text
+
+
+def test_what_a_loader_s_worker_met_is_told_by_its_own_exception_not_by_the_loader_s():
+    text = (
+        "RuntimeError: Caught OSError in DataLoader worker process 1.\n"
+        "Original Traceback (most recent call last):\n"
+        '  File "/opt/env/torch/utils/data/_utils/worker.py", line 309, in _worker_loop\n'
+        "    data = fetcher.fetch(index)\n"
+        "OSError: [Errno 107] Transport endpoint is not connected: '/mnt/shards/0017.tar'\n"
+    )
+    head = 'Traceback (most recent call last):\n  File "/w/train.py", line 9, in main\n    batch = next(loader)\n'
+    (signal,) = [s for s in signals(head + text) if s.exception]
+    assert (signal.kind, signal.layer, signal.fields["worker"]) == ("storage_io", "storage", "1")
