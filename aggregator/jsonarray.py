@@ -11,7 +11,7 @@ import json
 import re
 from typing import TYPE_CHECKING, Final
 
-from parsers.json_records import parse_record, without_lone_surrogates
+from parsers.json_records import TIME_KEYS, parse_record, without_lone_surrogates
 from parsers.later import later
 
 if TYPE_CHECKING:
@@ -22,8 +22,7 @@ MAX_BYTES: Final = 32 << 20
 _HEAD: Final = 8 << 10
 _BEGINS: Final = later(rb'\s*(?:\{\s*"events"\s*:\s*)?\[\s*\{')
 _TEXT: Final = later(rb'"(?:message|msg|log|textPayload)"\s*:')
-_TIME: Final = later(rb'"(?:timestamp|time|@timestamp|ts|asctime)"\s*:')
-_TIMES: Final = ("timestamp", "@timestamp", "time", "ts", "asctime")
+_TIME: Final = later(rb'"(?:%b)"\s*:' % "|".join(TIME_KEYS).encode())
 
 
 def begins_records(head: bytes) -> bool:
@@ -86,7 +85,7 @@ def _records(data: bytes) -> list[object] | None:
 
 def _is_newest_first(records: list[object]) -> bool:
     ends = [record for record in (records[0], records[-1]) if isinstance(record, dict)]
-    key = next((key for key in _TIMES if all(key in record for record in ends)), None)
+    key = next((key for key in TIME_KEYS if all(key in record for record in ends)), None)
     times = [_when(str(record[key])) for record in ends if key is not None]
     return bool(times) and times[0] > times[-1]
 

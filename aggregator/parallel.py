@@ -84,11 +84,13 @@ def read_apart(read: Callable[[Sequence[Source]], list[T]], sources: Sequence[So
 @contextlib.contextmanager
 def no_garbage() -> Iterator[None]:
     """Do not look for garbage where millions of objects come and stay: they would be looked through again and again."""
+    was_looked_for = gc.isenabled()
     gc.disable()
     try:
         yield
     finally:
-        gc.enable()
+        if was_looked_for:
+            gc.enable()
 
 
 def _submitted(

@@ -16,8 +16,9 @@ from parsers.stacks import TRACEBACK_HEAD
 _MAX_LENGTH: Final = 1 << 20
 _MICROS: Final = 6
 _OCTET: Final = 0xFF
+TIME_KEYS: Final = ("time", "timestamp", "@timestamp", "ts", "asctime", "datetime")
 _KEYS: Final = {
-    "ts": ("time", "timestamp", "@timestamp", "ts", "asctime", "datetime"),
+    "ts": TIME_KEYS,
     "level": ("level", "levelname", "severity", "log.level", "lvl"),
     "rank": ("rank", "global_rank", "process_index", "RANK", "labels.rank"),
     "local_rank": ("local_rank", "LOCAL_RANK", "labels.local_rank"),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -319,7 +318,7 @@ def _noticed_first(leads: Sequence[Lead]) -> list[Lead]:
     firsts = [lead for lead in leads if lead.exit is not None and lead.exit.first]
     listed = [lead for lead in leads if lead in firsts or (lead.exit and lead.exit.report.signature == "te.box")]
     at_once = len({lead.exit.report.source for lead in listed if lead.exit}) == 1
-    killed = all(lead.exit is not None and lead.exit.signum == signal.SIGKILL for lead in listed)
+    killed = all(lead.exit is not None and lead.exit.ending is Ending.KILLED for lead in listed)
     return listed if at_once and killed and len(listed) * 2 > len(leads) else firsts
 
 

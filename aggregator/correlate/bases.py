@@ -169,7 +169,8 @@ def learn_killed_tasks(signals: Sequence[Signal], table: Identity) -> None:
 def fill_hosts(table: Identity) -> None:
     """Launchers fill one host after the other: where all ranks whose host is known stand so, the others do too.
 
-    Each host has as many ranks, in the order of their numbers, and at least one that is known to run there.
+    Each host has as many ranks, in the order of their numbers, and at least one that is known to run there. Where the
+    known ones might as well go round the hosts (`srun -m cyclic`), nothing is filled in.
     """
     placed = table.host_of_rank
     world, hosts = table.world_size or max(table.ranks, default=-1) + 1, set(placed.values())
@@ -178,6 +179,8 @@ def fill_hosts(table: Identity) -> None:
     size = world // len(hosts)
     host_of_block = {rank // size: host for rank, host in placed.items()}
     if len(host_of_block) < len(hosts) or any(host_of_block[rank // size] != host for rank, host in placed.items()):
+        return
+    if len({(rank % len(hosts), host) for rank, host in placed.items()}) == len(hosts):
         return
     for rank in range(world):
         placed.setdefault(rank, host_of_block[rank // size])

@@ -96,13 +96,11 @@ def _judge_one(evidence: JobEvidence, naming: Naming) -> Judged:
     signals = drop_echoes(signals)
     clocks = estimate(signals, table)
     *earlier, (newest, rest) = split_attempts(evidence, signals)
-    tables = [_table_of(evidence, part, table) if outlived(signals) else table for _, part in earlier]
-    attempts = (
-        *(
-            JudgedAttempt(index, judge_attempt(evidence, part, told, clocks), part)
-            for (index, part), told in zip(earlier, tables, strict=True)
-        ),
-        JudgedAttempt(newest, judge_attempt(evidence, rest, table, clocks), rest),
+    moved_on = bool(earlier) and bool(outlived(signals))
+    parts = [(index, part, _table_of(evidence, part, table) if moved_on else table) for index, part in earlier]
+    attempts = tuple(
+        JudgedAttempt(index, judge_attempt(evidence, part, own, clocks), part)
+        for index, part, own in [*parts, (newest, rest, table)]
     )
     rows = []
     contests: list[str] = []

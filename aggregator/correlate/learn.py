@@ -74,7 +74,7 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
 
 def _the_last_first(signals: list[Signal]) -> list[Signal]:
     """What the last incarnation tells before what others do: ranks may run on other hosts by then."""
-    ends = {source: mark.offset for source, mark in outlived(signals)}
+    ends = {mark.source: mark.offset for mark in outlived(signals)}
     return sorted(signals, key=lambda signal: signal.offset <= ends.get(signal.source, -1)) if ends else signals
 
 

@@ -16,6 +16,7 @@ _STARTS = frozenset({"ray.train.start"})
 """Told whenever workers are started: the first time, too."""
 _TELL_RESTARTS = _RESTARTS | _STARTS | {"te.failed", "slurm.srun_abort"}
 """Without one of these a file tells of no restart by itself."""
+_CANCELLED = "slurm.cancelled."
 _KILLED_NS = 60 * NS
 """How long after its end a step may still write."""
 _Part: TypeAlias = tuple[int, str]
@@ -26,7 +27,9 @@ def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[i
     """Signals by incarnation: folders tell it, and restart lines inside a file."""
     folders = {source.attempt for source in evidence.sources if source.attempt is not None}
     newest = max(folders, default=0)
-    restarts = _restarts(signals, newest)
+    of_steps = outlived(signals)
+    ends = {mark.source: mark for mark in of_steps}
+    restarts = _restarts(signals, newest, of_steps)
     if not folders and not restarts:
         return [(0, signals)]
     parts: dict[int, list[Signal]] = {}
@@ -39,7 +42,6 @@ def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[i
         parts.setdefault(index, []).append(signal)
     if not parts:
         return [(0, [])]
-    ends = dict(outlived(signals))
     _forget_ends(signals, ends)
     final = max(parts)
     shared = [s for s in signals if s.role is Role.IDENTITY and s.source not in ends]
@@ -65,7 +67,7 @@ def _part_of(signal: Signal) -> _Part:
     return signal.source, signal.fields.get("tag_pod", "")
 
 
-def _restarts(signals: Sequence[Signal], newest: int) -> dict[_Part, list[Signal]]:
+def _restarts(signals: Sequence[Signal], newest: int, of_steps: Sequence[Signal]) -> dict[_Part, list[Signal]]:
     """By part of a file, the lines after which the next incarnation runs.
 
     An agent tells of a restart at level INFO, mostly hidden; what it always prints is the end of the last one. That
@@ -104,24 +106,25 @@ def _restarts(signals: Sequence[Signal], newest: int) -> dict[_Part, list[Signal
             found = found or (marks[:-1] if part in final else marks)[:newest]
             if found:
                 told[part] = found
-    for _, mark in outlived(signals):
+    for mark in of_steps:
         for part in {_part_of(signal) for signal in signals if signal.source == mark.source}:
             told.setdefault(part, []).append(mark)
     return told
 
 
-def outlived(signals: Sequence[Signal]) -> list[tuple[int, Signal]]:
-    """By source, the last words on a step or job that Slurm cancelled, where its log goes on long after.
+def outlived(signals: Sequence[Signal]) -> list[Signal]:
+    """The last words on each step or job that Slurm cancelled, where its log goes on long after.
 
     Slurm kills what is left of a step after `KillWait` seconds (30 unless set otherwise, slurm.conf(5)). That the
     clocks of the nodes and of slurmstepd agree is seen above the line: nothing was written there after the end.
     """
-    found: list[tuple[int, Signal]] = []
+    cancelled = {signal.source for signal in signals if signal.signature.startswith(_CANCELLED)}
+    found: list[Signal] = []
     over: dict[int, tuple[int, Signal]] = {}
     latest: dict[int, int] = {}
-    for signal in signals:
+    for signal in [signal for signal in signals if signal.source in cancelled] if cancelled else ():
         source = signal.source
-        if signal.signature.startswith("slurm.cancelled.") and signal.quality is StampQuality.OWN and signal.ns:
+        if signal.signature.startswith(_CANCELLED) and signal.quality is StampQuality.OWN and signal.ns:
             if latest.get(source, 0) <= signal.ns + _KILLED_NS:
                 over[source] = (signal.ns, signal)
             continue
@@ -130,7 +133,7 @@ def outlived(signals: Sequence[Signal]) -> list[tuple[int, Signal]]:
             if signal.role in _LAST_WORDS:
                 over[source] = (ended, signal)
             elif precise(signal) and signal.ns is not None and signal.ns > ended + _KILLED_NS:
-                found.append((source, mark))
+                found.append(mark)
                 del over[source]
         if precise(signal) and signal.ns is not None:
             latest[source] = max(latest.get(source, 0), signal.ns)

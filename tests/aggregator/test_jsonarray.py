@@ -57,7 +57,7 @@ def test_a_replica_of_cloud_logging_is_the_pod_of_its_lines(tmp_path):
 def test_an_array_that_is_cut_off_is_read_as_text_and_told(text):
     told = []
     assert b"".join(as_lines(iter([text.encode()]), told.append)) == text.encode()
-    assert len(told) == ('msg": [' not in text or '"time"' in text)
+    assert len(told) == 1
 
 
 def test_an_array_too_large_for_memory_passes_as_it_is_and_what_helps_is_told():

@@ -93,3 +93,8 @@ def test_agents_of_pods_whose_logs_were_joined_restart_each_their_own(judge):
     verdict = judge({"pods.log": pod("ft-worker-0", 0, 1) + pod("ft-worker-1", 2)})
     assert len(verdict.attempts) == 1
     assert brief(verdict) == ("failed", "identified", (1,), "cuda_oom")
+
+
+def test_a_job_may_be_run_again_more_than_once(judge):
+    text = run(0, 0) + run(300, 1, job="77.1") + run(600, 0, job="77.2")
+    assert [attempt.first_failure.ranks for attempt in judge({"slurm-77.out": text}).attempts] == [(0,), (1,), (0,)]

@@ -47,9 +47,14 @@ def test_after_the_first_steps_a_program_s_own_error_is_that_of_its_ranks(judge)
 
 
 def test_a_lost_node_takes_all_its_ranks_also_those_that_never_named_it(judge):
-    told = lines(hello(0, 8, "node-a"), hello(5, 8, "node-b"), steps(0, 1, 9), steps(5, 1, 9))
+    told = lines(hello(0, 8, "node-a"), hello(4, 8, "node-b"), hello(5, 8, "node-b"), steps(0, 1, 9), steps(5, 1, 9))
     verdict = judge({"train.log": told + "srun: error: Node failure on node-b\n"})
     assert (verdict.first_failure.kind, verdict.first_failure.ranks) == ("node_failure", (4, 5, 6, 7))
+
+
+def test_where_the_known_ranks_may_go_round_the_hosts_none_is_filled_in(judge):
+    told = lines(hello(0, 8, "node-a"), hello(5, 8, "node-b"), steps(0, 1, 9), steps(5, 1, 9))
+    assert judge({"train.log": told + "srun: error: Node failure on node-b\n"}).first_failure.ranks == (5,)
 
 
 def test_where_ranks_go_round_the_hosts_no_block_is_assumed(judge):
