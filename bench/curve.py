@@ -2,8 +2,8 @@
 
 Makes a job of each number of files at each size from 64 MB on, four times as large each time, runs `postmortem` on it,
 and fits what was measured: CPU = start + a * MB + b * files, by least squares. Memory is the sum of the resident sets
-of the process and its children, looked at 20 times a second; pages that they share count for each of them. The data is
-removed after each run.
+of the process and its children, looked at 20 times a second, and more often in the first; pages that they share count
+for each of them. The data is removed after each run.
 """
 
 from __future__ import annotations
@@ -14,12 +14,18 @@ import subprocess
 import sys
 import tempfile
 import time
+from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from generate import generate, parse_size
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 ROOT = Path(__file__).resolve().parent.parent
+PROGRAM = [sys.executable, "-m", "aggregator"]
 LEAST_FILE = 4000
 """Bytes of a file: shorter ones are no logs of a rank."""
 LOOK_S = 0.05
@@ -45,28 +51,38 @@ def family_memory(pid: int) -> int:
     return sum(sizes.get(one, 0) for one in family)
 
 
-def measure(folder: Path) -> tuple[float, float, int]:
-    """CPU and wall seconds of a post-mortem, and its bytes of memory.
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What a command and its children took: seconds, and bytes of memory."""
+
+    cpu: float
+    wall: float
+    memory: int
+
+
+def watched(command: Sequence[str], *, cores: int | None = None) -> Used:
+    """Run a command to its end, on so many cores, and look at the memory of all its processes.
 
     Raises:
         SystemExit: it fails.
     """
+    allowed = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, allowed[:cores])
     began, most = time.perf_counter(), 0
-    process = subprocess.Popen(
-        [sys.executable, "-m", "aggregator", "postmortem", str(folder), "-q", "--no-history"],
-        cwd=ROOT,
-        stdout=subprocess.DEVNULL,
-    )
+    # Its verdicts are no jobs of the user's.
+    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=os.environ | {"DENPEX_HISTORY": "0"})
+    os.sched_setaffinity(0, allowed)
     while True:
         pid, status, used = os.wait4(process.pid, os.WNOHANG)
         if pid:
             break
         most = max(most, family_memory(process.pid))
-        time.sleep(LOOK_S)
+        time.sleep(LOOK_S if time.perf_counter() - began > 1 else LOOK_S / 10)
+    wall = time.perf_counter() - began
     process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode:
-        raise SystemExit(f"postmortem ended with {process.returncode}")
-    return used.ru_utime + used.ru_stime, time.perf_counter() - began, most
+    if process.returncode not in (0, 1):  # 1 is grep's "nothing found"
+        raise SystemExit(f"{' '.join(command)} ended with {process.returncode}")
+    return Used(used.ru_utime + used.ru_stime, wall, most)
 
 
 def fit(rows: list[tuple[float, float, float]]) -> tuple[np.ndarray, float]:
@@ -93,9 +109,9 @@ def main() -> None:
         for files in (files for files in options.files if size // files >= LEAST_FILE):
             with tempfile.TemporaryDirectory(prefix="denpex-curve-") as name:
                 real = sum(path.stat().st_size for path in generate(Path(name), files=files, size=size)) / 1e6
-                cpu, wall, memory = measure(Path(name))
-            rows.append((real, files, cpu))
-            told = f"{cpu:.1f} | {wall:.1f} | {real / wall:.0f} | {memory / 1e6:.0f}"
+                used = watched([*PROGRAM, "postmortem", name, "-q"])
+            rows.append((real, files, used.cpu))
+            told = f"{used.cpu:.1f} | {used.wall:.1f} | {real / used.wall:.0f} | {used.memory / 1e6:.0f}"
             print(f"| {real:,.0f} | {files:,} | {told} |", flush=True)
         size *= 4
     if len(rows) > 3:

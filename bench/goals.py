@@ -2,64 +2,24 @@
 
 Each row is the median of some rounds; ratios are medians of pairs that ran one after the other. CPU is user and system
 time of the process and its children. Memory is the sum of the resident sets of the process and its children, looked at
-20 times a second; for one core it is that of one process.
+20 times a second (bench/curve.py); on one core there is one process.
 """
 
 from __future__ import annotations
 
 import argparse
-import os
 import shutil
 import statistics
-import subprocess
-import sys
 import tempfile
-import time
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from curve import LOOK_S, family_memory
+from curve import PROGRAM, watched
 from generate import generate, parse_size
-from run import ROOT, keywords
+from run import keywords
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-
-PROGRAM = [sys.executable, "-m", "aggregator"]
-
-
-@dataclass(frozen=True, slots=True)
-class Used:
-    """Seconds, and bytes of memory."""
-
-    cpu: float
-    wall: float
-    memory: int
-
-
-def run(command: Sequence[str], *, cores: int | None = None) -> Used:
-    """Run a command to its end, on so many cores.
-
-    Raises:
-        SystemExit: it fails.
-    """
-    allowed = sorted(os.sched_getaffinity(0))
-    os.sched_setaffinity(0, allowed[:cores])
-    began, most = time.perf_counter(), 0
-    process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, env=os.environ | {"DENPEX_HISTORY": "0"})
-    os.sched_setaffinity(0, allowed)
-    while True:
-        pid, status, used = os.wait4(process.pid, os.WNOHANG)
-        if pid:
-            break
-        most = max(most, family_memory(process.pid))
-        time.sleep(LOOK_S if time.perf_counter() - began > 1 else LOOK_S / 10)
-    wall = time.perf_counter() - began
-    process.returncode = os.waitstatus_to_exitcode(status)
-    if process.returncode not in (0, 1):
-        raise SystemExit(f"{command[0]} ended with {process.returncode}")
-    return Used(used.ru_utime + used.ru_stime, wall, most)
 
 
 def told(what: str, goal: str, value: str) -> None:
@@ -74,7 +34,7 @@ def middle(values: Sequence[float], form: str = ".2f") -> str:
 
 def pairs(ours: Sequence[str], theirs: Sequence[str], rounds: int) -> str:
     """How many times the CPU time of another command ours takes."""
-    return middle([run(ours).cpu / run(theirs).cpu for _ in range(rounds)])
+    return middle([watched(ours).cpu / watched(theirs).cpu for _ in range(rounds)])
 
 
 class Jobs:
@@ -105,25 +65,25 @@ def measure(jobs: Jobs, scratch: Path, rounds: int, large: str | None) -> None:
         told("every line to Parquet, CPU, x zstd -1", "2.5", pairs([*export, few], pack, rounds))
         told("the same, secrets not masked", "", pairs([*export, "--no-redact", few], pack, rounds))
     job = jobs.of(64, "200MB")
-    used = [run([*read, job]) for _ in range(rounds)]
+    used = [watched([*read, job]) for _ in range(rounds)]
     told("200 MB in 64 files, wall s", "0.8", middle([one.wall for one in used]))
     told("the same, MB of memory", "250", middle([one.memory / 1e6 for one in used], ".0f"))
     job = jobs.of(8, "8MB")
-    told("8 ranks x 1 MB, CPU s", "0.15", middle([run([*read, job]).cpu for _ in range(rounds)]))
+    told("8 ranks x 1 MB, CPU s", "0.15", middle([watched([*read, job]).cpu for _ in range(rounds)]))
     for option, goal in (("--version", "0.03"), ("--help", "0.2")):
-        told(f"`{option}`, CPU s", goal, middle([run([*PROGRAM, option]).cpu for _ in range(rounds)], ".3f"))
+        told(f"`{option}`, CPU s", goal, middle([watched([*PROGRAM, option]).cpu for _ in range(rounds)], ".3f"))
     told("post-mortem, 8,192 files x 8 files", "1.3", pairs([*read, many], [*read, few], rounds))
     told("every line to Parquet, 8,192 files x 8 files", "1.3", pairs([*export, many], [*export, few], rounds))
     job = jobs.of(64, "1GB")
-    apart = [(run([*read, job], cores=1), run([*read, job])) for _ in range(rounds)]
+    apart = [(watched([*read, job], cores=1), watched([*read, job])) for _ in range(rounds)]
     told("1 GB, wall time on one core x on two", "1.7", middle([one.wall / two.wall for one, two in apart]))
     told("1 GB, MB of memory on one core", "300", middle([one.memory / 1e6 for one, _ in apart], ".0f"))
     job = jobs.of(1, "1GB")
-    told("one file of 1 GB, post-mortem, MB of memory", "300", middle([run([*read, job]).memory / 1e6], ".0f"))
-    told("one file of 1 GB, export, MB of memory", "300", middle([run([*export, job]).memory / 1e6], ".0f"))
+    told("one file of 1 GB, post-mortem, MB of memory", "300", middle([watched([*read, job]).memory / 1e6], ".0f"))
+    told("one file of 1 GB, export, MB of memory", "300", middle([watched([*export, job]).memory / 1e6], ".0f"))
     if large is not None:
         job = jobs.of(64, large)
-        used = [run([*read, job], cores=1), run([*read, job]), run([*export, job])]
+        used = [watched([*read, job], cores=1), watched([*read, job]), watched([*export, job])]
         for what, one in zip(("on one core", "on all", "export"), used, strict=True):
             told(f"{large} in 64 files, {what}, MB of memory", "", f"{one.memory / 1e6:.0f} ({one.wall:.0f} s)")
 
