@@ -121,6 +121,7 @@ def arrange(files: Sequence[File]) -> list[Source]:
     files = [File(file.parts, file.source, file.ends) for file in files]
     _rotations(files)
     _read_names(files)
+    _moved_runs(files)
     _hosts(files, rank_families(files))
     order = sorted(files, key=lambda file: (layouts.natural(file.age[0]), file.age[1], file.parts))
     index = {id(file): number for number, file in enumerate(order)}
@@ -243,6 +244,23 @@ def _read_names(files: list[File]) -> None:
             told.setdefault("stream", layouts.stream_of(file.parts))
             if any(value is not None for value in told.values()):
                 file.source = replace(source, **told)
+
+
+def _moved_runs(files: list[File]) -> None:
+    """Logs that NeMo moved into `run_<n>` beside its new ones are of earlier runs (exp_manager.py, check_resume)."""
+    logs = [file for file in files if file.source.layout == "nemo-files"]
+    in_use = {file.parts[:-1] for file in logs}
+    moved: dict[tuple[str, ...], int] = {}
+    for folder in in_use:
+        if folder[:-1] in in_use and (number := re.fullmatch(r"run_(\d{1,4})", folder[-1])):
+            moved[folder] = int(number[1])
+    for file in files if moved else ():
+        folder = file.parts[:-1]
+        newest = max((n for other, n in moved.items() if other[:-1] == folder), default=None)
+        if folder in moved:
+            file.source = replace(file.source, attempt=moved[folder])
+        elif newest is not None:
+            file.source = replace(file.source, attempt=newest + 1)
 
 
 _COPIED = ("layout", "rank", "local_rank", "node_rank", "host", "stream", "attempt", "pid", "job_id", "group")

@@ -155,6 +155,20 @@ def test_torchrun_folders_tell_local_rank_attempt_and_stream_but_no_global_rank(
     assert found[f"{run[2]}/attempt_1/1/error.json"].kind is SourceKind.ERROR_JSON
 
 
+def test_logs_that_nemo_moved_aside_are_of_earlier_runs(tmp_path):
+    name = "nemo_log_globalrank-{0}_localrank-{0}.txt"
+    here, other = (tuple(f"{top}/{folder}" for folder in ("run_0/", "run_2/", "")) for top in ("exp", "alone"))
+    found = plant(
+        tmp_path,
+        *(folder + name.format(n) for folder in here for n in range(2)),
+        "exp/nemo_error_log.txt",
+        *(folder + name.format(0) for folder in other[:1]),
+    )
+    assert [found[folder + name.format(1)].attempt for folder in here] == [0, 2, 3]
+    assert found["exp/nemo_error_log.txt"].attempt == 3
+    assert found[other[0] + name.format(0)].attempt is None  # nothing newer lies beside it
+
+
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
