@@ -94,11 +94,9 @@ def collect(
     read = partial(read_logs, reference_ns=newest_date(found.sources), files=len(logs), budget=budget)
     if engine is not None:
         told = engine(read, logs)
-    elif workers > 1:
-        _ = default_lexicon().finder  # made once: processes that are forked have it
-        told = read_apart(read, logs, workers)
     else:
-        told = read(logs)
+        default_lexicon().finder.expect(sum(source.size for source in logs))  # once: processes that are forked have it
+        told = read_apart(read, logs, workers) if workers > 1 else read(logs)
     records = [read_record(source, budget) for source in found.sources if source.kind in RECORDS]
     notes = [note for _, noted in told for note in noted]
     return combine(found.display, found.sources, [scan for scan, _ in told], records, (*found.skipped, *notes))

@@ -7,7 +7,7 @@ from functools import cache, cached_property
 
 from parsers.formatcache import formats_for_reading
 from parsers.lineformats import Format, Message
-from parsers.literals import KeywordIndex, LineFinder, line_finder
+from parsers.literals import KeywordIndex, StagedFinder
 from parsers.multiline import BLOCK_LITERALS as _BLOCK_LITERALS
 from parsers.prefixrules import PrefixRules
 from parsers.records import Role
@@ -41,9 +41,9 @@ class Lexicon:
         self.prefixes = PrefixRules(self.formats)
 
     @cached_property
-    def finder(self) -> LineFinder:
+    def finder(self) -> StagedFinder:
         """Finds lines of interest in raw bytes; made when the first large file needs it."""
-        return line_finder([text.encode() for text in self.literals])
+        return StagedFinder([text.encode() for text in self.literals])
 
     @property
     def literals(self) -> list[str]:

@@ -8,9 +8,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from triage_scans import FAULT, MANY_FILES, SOURCE, at, line_at, one, ordinary, said, scanned, tagged
 
-from parsers.lexicon import Lexicon, default_lexicon
+from parsers.lexicon import Lexicon
 from parsers.lineformats import load_formats
-from parsers.literals import PackedFinder, line_finder
+from parsers.literals import line_finder
 from parsers.records import Role, StampQuality
 from parsers.skim import close_sizes
 from parsers.triage import StreamKey
@@ -94,15 +94,15 @@ def test_a_text_with_a_long_middle_gives_the_same_in_any_chunks_and_with_either_
         position, number = position + len(chunks[-1]), number + 1
     whole = said(scanned(data, files=MANY_FILES))
     assert said(scanned(data, chunks, files=MANY_FILES)) == whole
-    assert said(scanned(data, chunks, files=MANY_FILES, lexicon=PORTABLE)) == whole
+    assert said(scanned(data, chunks, files=MANY_FILES, lexicon=SWIFT)) == whole
 
 
-class PortableLexicon(Lexicon):
+class SwiftLexicon(Lexicon):
     finder = None
 
 
-PORTABLE = PortableLexicon(load_formats())
-PORTABLE.finder = PackedFinder([literal.encode() for literal in PORTABLE.literals])
+SWIFT = SwiftLexicon(load_formats())
+SWIFT.finder = line_finder([literal.encode() for literal in SWIFT.literals])
 
 
 @settings(max_examples=150, deadline=None)
@@ -158,7 +158,7 @@ def test_the_next_stamp_below_bounds_a_fault_in_the_middle_of_a_large_file(large
 
 def test_both_engines_find_the_same_in_a_large_file(large):
     data, _ = large
-    assert said(scanned(data, lexicon=PORTABLE)) == said(scanned(data))
+    assert said(scanned(data, lexicon=SWIFT)) == said(scanned(data))
 
 
 @pytest.mark.parametrize("shift", [0, 1, 34, 35, 70, 150, 3_000])
@@ -305,7 +305,3 @@ def test_signals_come_in_the_order_of_the_file():
     data = b"[rank1]: " + FAULT.splitlines()[0] + b"\n" + OOM + tagged(1, FAULT) + b"step 3\n" + OOM
     offsets = [signal.offset for signal in scanned(data).signals]
     assert offsets == sorted(offsets)
-
-
-def test_the_shipped_engine_is_the_fastest_that_is_installed():
-    assert type(default_lexicon().finder) is type(line_finder([b"x"]))
