@@ -252,7 +252,7 @@ def _moved_runs(files: list[File]) -> None:
     in_use = {file.parts[:-1] for file in logs}
     moved: dict[tuple[str, ...], int] = {}
     for folder in in_use:
-        if folder[:-1] in in_use and (number := re.fullmatch(r"run_(\d{1,4})", folder[-1])):
+        if folder and folder[:-1] in in_use and (number := re.fullmatch(r"run_(\d{1,4})", folder[-1])):
             moved[folder] = int(number[1])
     for file in files if moved else ():
         folder = file.parts[:-1]

@@ -169,6 +169,11 @@ def test_logs_that_nemo_moved_aside_are_of_earlier_runs(tmp_path):
     assert found[other[0] + name.format(0)].attempt is None  # nothing newer lies beside it
 
 
+def test_logs_of_nemo_that_are_the_job_folder_itself_are_of_the_only_run(tmp_path):
+    name = "nemo_log_globalrank-{0}_localrank-{0}.txt"
+    assert {source.attempt for source in plant(tmp_path, name.format(0), name.format(1)).values()} == {None}
+
+
 @pytest.mark.parametrize(
     ("name", "fields"),
     [
