@@ -44,6 +44,7 @@ from aggregator.correlate.outcomes import outcome_of
 from aggregator.correlate.ras import least_launched
 from aggregator.correlate.stacks import known_from_stacks, stack_suspects, stood_since
 from aggregator.correlate.stories import FAULTS, Story, build_stories
+from aggregator.correlate.versions import drop_common_versions, open_versions
 from aggregator.verdict import (
     Failure,
     Outcome,
@@ -105,7 +106,8 @@ def _decide(
     add_exits(leads, stories)
     elsewhere = [lead for lead in leads if _is_elsewhere(lead, evidence, table)]
     faults = [lead for lead in leads if lead.tier in FAULT_TIERS and lead not in elsewhere]
-    lost = drop_late(faults, stories, clocks)
+    lost = drop_common_versions(faults, signals)
+    lost += drop_late(faults, stories, clocks)
     lost += [(lead, "no rank of the job ran on that host") for lead in elsewhere]
     external = _acting_external(externals, faults, exits, signals)
     if external is not None:
@@ -235,6 +237,7 @@ def _decide_faults(
 ) -> Decision:
     decision = choose(faults, exits, clocks)
     open_comparisons(decision)
+    open_versions(decision)
     open_averages(decision)
     decision.lost.extend(lost)
     named = decision.ranks

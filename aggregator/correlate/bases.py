@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
 
 from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
@@ -11,12 +11,18 @@ from aggregator.correlate.identity import Identity, Scope, scope_of
 from parsers.later import later
 from parsers.records import Signal
 
+_INDEXED_POD = later(r"^(?P<hostname>.*\d)-[bcdfghjklmnpqrstvwxz2456789]{5}$")
+"""A pod of an indexed Job; its hostname is the name without the random end."""
 _POD_NUMBER = later(r"^(?P<family>[a-z0-9][a-z0-9-]{0,200}-)(?P<number>\d{1,5})(?:-[a-z0-9]{5})?$")
 _HOST_RANKS = later(r"'(?P<host>[^'\s]{1,200})': \[(?P<ranks>[\d, ]{1,4000})\]")
 _PID_GAP = 64
 """Workers that one launcher starts one after the other have pids no further apart."""
 
 _PLACES = frozenset({"k8s.placed", "k8s.node"})
+
+_NOT_STARTED = frozenset({"slurm.launch_failed", "k8s.cannot_start"})
+LOST_HOST = ("peer", "failed_host", "rebooted", "host", "pod", "nodes")
+"""Fields in which schedulers name the node that they lost; `node` is the one that reports."""
 
 _POD = later(r"^(?P<job>.+)-(?P<role>master|launcher|worker|chief|ps|node)-(?P<index>\d+)$")
 
@@ -166,6 +172,15 @@ def learn_killed_tasks(signals: Sequence[Signal], table: Identity) -> None:
             table.rank_of_pid.setdefault((signal.host, pid), *fits)
 
 
+def unite_pods(table: Identity) -> None:
+    """A pod that is known by its hostname too is called by that alone."""
+    names = set(table.host_of_rank.values())
+    for rank, name in table.host_of_rank.items():
+        indexed = _INDEXED_POD.match(name)
+        if indexed is not None and indexed["hostname"] in names:
+            table.host_of_rank[rank] = indexed["hostname"]
+
+
 def fill_hosts(table: Identity) -> None:
     """Launchers fill one host after the other: where all ranks whose host is known stand so, the others do too.
 
@@ -184,6 +199,38 @@ def fill_hosts(table: Identity) -> None:
         return
     for rank in range(world):
         placed.setdefault(rank, host_of_block[rank // size])
+
+
+def place_missing(signals: Sequence[Signal], table: Identity) -> None:
+    """The one host that started nothing, or was lost, and of which no line is known, has the ranks that nobody heard.
+
+    They are one block, as large as that of each other host as far as those are known, where such a block would start.
+    """
+    world = table.world_size or 0
+    unheard = [rank for rank in range(world) if rank not in table.ranks] if world <= MAX_WORLD else []
+    size = len(unheard)
+    if not 0 < size < world or world % size or unheard[0] % size or unheard[-1] - unheard[0] != size - 1:
+        return
+    sizes = {*Counter(table.host_of_rank.values()).values(), *([table.local_size] if table.local_size else [])}
+    if any(rank in table.host_of_rank for rank in unheard) or max(sizes, default=size) != size:
+        return
+    gone = {id(signal): name for signal in signals if (name := _gone(signal)) and not table.ranks_on(name)}
+    pods = {name for name in gone.values() if name in table.node_of_pod}
+    names = pods or set(gone.values())
+    host = names.pop() if len(names) == 1 else None
+    if host is None or not all(table.runs_on(host, name) for name in gone.values()):
+        return
+    table.host_of_rank.update(dict.fromkeys(unheard, host))
+    for signal in signals:
+        if id(signal) in gone:
+            signal.host = host
+
+
+def _gone(signal: Signal) -> str | None:
+    """The host or pod that a line tells the loss of, or that nothing could be started on."""
+    if signal.kind != "node_failure" and signal.signature not in _NOT_STARTED:
+        return None
+    return next((signal.fields[name] for name in ("pod", "listed", *LOST_HOST) if name in signal.fields), None)
 
 
 def interpolate_pids(table: Identity) -> None:
@@ -222,11 +269,22 @@ def _learn_placement(signals: Sequence[Signal], table: Identity) -> None:
             continue
         if node is not None and signal.signature in _PLACES:
             table.node_of_pod.setdefault(pod, node)
+            if (indexed := _INDEXED_POD.match(pod)) is not None:
+                table.node_of_pod.setdefault(indexed["hostname"], node)
         there = table.ranks_on(pod)
         if len(there) == 1:
             table.rank_of_pod.setdefault(pod, *there)
         elif there and signal.host is None:
             signal.host = pod
+
+
+def _place_by_tags(told: Mapping[str, set[int]], table: Identity) -> None:
+    """The ranks of lines that a collector put a pod's name before ran there: not where one pod prints for all."""
+    if len(told) < 2 or len(set[int]().union(*told.values())) < sum(map(len, told.values())):  # noqa: PLR2004 - one may be the launcher
+        return
+    for name, ranks in told.items():
+        for rank in ranks if len(ranks) > 1 else ():
+            table.host_of_rank.setdefault(rank, name)
 
 
 def learn_pods(signals: Sequence[Signal], table: Identity) -> None:
@@ -240,6 +298,7 @@ def learn_pods(signals: Sequence[Signal], table: Identity) -> None:
     for name, ranks in told.items():
         if len(ranks) == 1:
             table.rank_of_pod.setdefault(name, *ranks)
+    _place_by_tags(told, table)
     on_host = Counter(table.host_of_rank.values())
     if any(len(ranks) > 1 for ranks in told.values()):
         return

@@ -106,6 +106,8 @@ def read_exits(evidence: JobEvidence, signals: Iterable[Signal], table: Identity
             ranks = (None,)
         elif ints(signal.fields.get("ranks")):
             ranks = ints(signal.fields.get("ranks"))
+        elif signal.rank is None and host and signal.signature in _OF_A_POD:
+            ranks = tuple(table.ranks_on(host)) or ranks
         if table.world_size is not None:  # the launcher counts otherwise, or the line is no report of this job's
             ranks = tuple(rank if rank is None or rank < table.world_size else None for rank in ranks)
         when = signal.ns if signal.quality is StampQuality.OWN else None
@@ -116,6 +118,9 @@ def read_exits(evidence: JobEvidence, signals: Iterable[Signal], table: Identity
 _NAMES_FIRST = frozenset({"te.failed", "composer.exit", "pl.observer", "hvd.exit", "mpi.exit", "pt.spawn"})
 """Launchers that report just the first process they found dead."""
 
+
+_OF_A_POD = frozenset({"k8s.oom_killed", "k8s.pod_status.oom"})
+"""A container's first process was killed for memory: all others in it end with it."""
 
 _VANISHED = frozenset({"ray.worker.died", "ray.actor.died", "ray.worker.exit"})
 """Reports of a process that was gone all at once, without an exit code."""

@@ -24,6 +24,8 @@ _OF_A_HOST = (
     ("nvidia.sxid", "a fault of the node's switch fabric strikes all its GPUs"),
     ("nvidia.fabric", "a fault of the node's switch fabric strikes all its GPUs"),
     ("k8s.evicted", "all processes of a pod are evicted with it"),
+    ("k8s.cannot_start", "none of its processes was started"),
+    ("slurm.launch_failed", "none of its processes was started"),
 )
 """Faults that strike all ranks of a host or pod."""
 
@@ -40,6 +42,8 @@ def attribute_homeless(
     roots = [s for s in homeless if s.role is Role.ROOT]
     for signal in [s for s in roots if evidence.source(s).kind is not SourceKind.KERNEL]:
         rank, how = _rank_by_path(signal, table), "the file that it was writing is that rank's"
+        if rank is None and _opens_the_store(signal):
+            rank, how = 0, "the processes keep their store in rank 0, which alone opens its port"
         if rank is None:
             continue
         signal.rank, signal.rank_how = rank, Known.CONTENT
@@ -99,6 +103,16 @@ def _rank_by_path(signal: Signal, table: Identity) -> int | None:
     return rank if rank is not None and (table.world_size is None or rank < table.world_size) else None
 
 
+def _opens_the_store(signal: Signal) -> bool:
+    """Whether a process that no agent started could not open the store's port (torch/distributed/rendezvous.py)."""
+    frames = signal.exception.frames if signal.exception is not None else ()
+    by_process = any(frame.function == "_create_c10d_store" for frame in frames)
+    by_agent = any(
+        "/distributed/elastic/" in frame.file or frame.file.endswith("distributed/run.py") for frame in frames
+    )
+    return by_process and not by_agent and "failed to listen" in signal.text
+
+
 def _homeless_lead(signals: list[Signal], ranks: tuple[int, ...], stories: Mapping[int, Story]) -> Lead:
     signal = most_specific(signals)
     lead = Lead(
@@ -145,11 +159,11 @@ def _whose(
 ) -> _Whose:  # fmt: skip
     """The surest of the ways that there are to tell whose fault it is."""
     of_all = next((how for begin, how in _OF_A_HOST if signals[0].signature.startswith(begin)), None)
-    if host and of_all is not None:
-        return _Whose(tuple(table.ranks_on(host)), of_all)
+    there = tuple(table.ranks_on(host)) if host else ()
+    if there and of_all is not None:
+        return _Whose(there, of_all)
     count = _distinct(signals)
     writers = _writers(signals, stories)
-    there = tuple(table.ranks_on(host)) if host else ()
     if count == len(there) > _MAY_REPEAT and not any(
         stories[rank].spoke_of_trouble for rank in there if rank in stories
     ):

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from aggregator.correlate.bases import LOST_HOST
 from aggregator.correlate.evidence import NS
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.hangs import Suspect
@@ -78,8 +79,6 @@ class Lead:
         return (self.kind, exception.root_type if exception is not None else "")
 
 
-_LOST_HOST = ("peer", "failed_host", "rebooted", "host", "nodes")
-"""Fields in which schedulers name the node that they lost; `node` is the one that reports."""
 _SIGABRT = 6
 _HARDWARE = frozenset({"gpu_ecc", "gpu_lost", "nvlink_error"})
 
@@ -212,23 +211,32 @@ def hang_leads(suspects: Sequence[Suspect], stories: Mapping[int, Story]) -> lis
         )
         lead.reasons.append(suspect.reason)
         lead.dumped, lead.still = suspect.dumped, suspect.still
+        own = stories[suspect.ranks[0]].eithers if suspect.ranks and suspect.ranks[0] in stories else []
+        if len(suspect.ranks) == 1 and own and not any(s.eithers for r, s in stories.items() if r not in suspect.ranks):
+            # What others waited for is told by the rank itself, and by nobody else.
+            lead.signal, lead.kind = own[0], own[0].kind or lead.kind
         lead.support.extend(suspect.support)
         leads.append(lead)
     return leads
 
 
 def node_leads(externals: Sequence[Signal], stories: Mapping[int, Story], table: Identity) -> list[Lead]:
-    """Hosts that the scheduler or cluster declared lost."""
+    """Hosts that the scheduler or cluster declared lost.
+
+    A launcher that only lost its daemon there tells of no host where all that ran was killed for its memory.
+    """
     leads: dict[str, Lead] = {}
     for signal in externals:
         if signal.kind != "node_failure":
             continue
-        host = next((signal.fields[name] for name in _LOST_HOST if name in signal.fields), None)
+        host = next((signal.fields[name] for name in LOST_HOST if name in signal.fields), None)
         if host is None and signal.signature.startswith(("kernel.", "ipmi.")):
             host = signal.host  # its own kernel's last words, its controller's log
-        if host is None or host in leads:
+        if host is None or any(table.runs_on(host, other) or table.runs_on(other, host) for other in leads):
             continue
         ranks = tuple(table.ranks_on(host))
+        if ranks and all(rank in stories and stories[rank].ended(Ending.OOM) for rank in ranks):
+            continue
         lead = Lead(ranks, "node_failure", Tier.NODE, signal, hosts=(host,))
         lasts = [ns for rank in ranks if rank in stories and (ns := stories[rank].last_ns) is not None]
         lead.lo = max(lasts) if lasts else None

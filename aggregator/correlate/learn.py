@@ -19,6 +19,8 @@ from aggregator.correlate.bases import (
     learn_pids,
     learn_pod_files,
     learn_pods,
+    place_missing,
+    unite_pods,
 )
 from aggregator.correlate.evidence import MAX_WORLD, JobEvidence, ints, number
 from aggregator.correlate.files import filed_by_host, own_files, trust_files
@@ -329,6 +331,8 @@ def _finish(evidence: JobEvidence, signals: list[Signal], table: Identity) -> No
         table.ranks = {rank for rank in table.ranks if rank < table.world_size}
     elif table.ranks:
         table.world_size = None
+    unite_pods(table)
     fill_hosts(table)
+    place_missing(signals, table)
     for _, host in sorted(table.host_of_rank.items()):
         table.add_host(host)

@@ -53,6 +53,18 @@ def test_a_path_tells_a_rank_only_where_it_is_surely_a_global_one(path, rank):
     assert rank_in_path(f"OSError: [Errno 28] No space left on device: {path}") == rank
 
 
+@pytest.mark.parametrize("file", ["rendezvous.py", "elastic/rendezvous/c10d_rendezvous_backend.py"])
+def test_the_port_of_the_store_is_opened_by_rank_0_unless_an_agent_keeps_it(judge, file):
+    taken = (
+        "torch.distributed.DistNetworkError: The server socket has failed to listen on any local network address. "
+        "port: 29500, useIpv6: false, code: -98, name: EADDRINUSE, message: address already in use"
+    )
+    where = f"/opt/site-packages/torch/distributed/{file}"
+    verdict = judge(merged(traceback(taken, file=where, function="_create_c10d_store")))
+    wanted = ("identified", (0,)) if file == "rendezvous.py" else ("undetermined", ())
+    assert brief(verdict)[1:] == (*wanted, "config_error")
+
+
 def test_a_rank_in_a_path_beyond_the_world_is_none(judge):
     outcome, _, ranks, kind = brief(judge(merged(traceback(FULL.format("rank_9_states.pt")))))
     assert (outcome, ranks, kind) == ("failed", (), "disk_full")

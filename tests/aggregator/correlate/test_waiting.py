@@ -161,6 +161,11 @@ def test_a_rank_stopped_by_its_launcher_while_the_others_waited_is_the_silent_on
     assert brief(judge(train(*told))) == identified(2, HUNG)
 
 
+def test_what_the_one_that_others_waited_for_tells_of_itself_is_what_failed(judge):
+    error = traceback("torch.distributed.DistBackendError: NCCL error in: x.cpp:1, unhandled system error", "[rank2]: ")
+    assert brief(judge(train(error, *(watchdog(700, rank) for rank in (0, 1, 3))))) == identified(2, "nccl_error")
+
+
 def test_of_many_silent_ranks_none_is_named(judge):
     verdict = judge(train(*(watchdog(700, rank) for rank in (0, 1)), world=8))
     assert brief(verdict)[1:] == ("undetermined", (), HUNG)

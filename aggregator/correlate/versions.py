@@ -1,0 +1,52 @@
+"""Whose version of NCCL differs from that of the others: each of them reports it, and only the odd one out is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from aggregator.correlate.confidence import Basis
+from aggregator.correlate.decide import Decision
+from aggregator.correlate.evidence import number
+from aggregator.correlate.leads import Lead
+from aggregator.verdict import Status
+from parsers.records import Signal
+
+_MISMATCH = "nccl.version_mismatch"
+
+
+def drop_common_versions(leads: list[Lead], signals: Sequence[Signal]) -> list[tuple[Lead, str]]:
+    """Takes out the leads of ranks that have the version of most ranks, each with the reason."""
+    versions: dict[int, str] = {}
+    for signal in signals:
+        for end in ("a", "b") if signal.signature == _MISMATCH else ():
+            rank = number(signal.fields.get(f"rank_{end}"))
+            if rank is not None:
+                versions[rank] = signal.fields[f"version_{end}"]
+    common = Counter(versions.values()).most_common(1)
+    if not common or common[0][1] * 2 <= len(versions):
+        return []
+    version = common[0][0]
+    of_most = [
+        lead for lead in leads if lead.ranks and _compares(lead) and {versions.get(r) for r in lead.ranks} == {version}
+    ]
+    odd = [lead for lead in leads if lead.ranks and lead not in of_most and _compares(lead)]
+    if not odd:
+        return []
+    for lead in odd:
+        lead.attributed = "its version of NCCL is not that of most ranks"
+    leads[:] = [lead for lead in leads if lead not in of_most]
+    return [(lead, "its version of NCCL is that of most ranks") for lead in of_most]
+
+
+def _compares(lead: Lead) -> bool:
+    return any(signal is not None and signal.signature == _MISMATCH for signal in (lead.signal, *lead.support))
+
+
+def open_versions(decision: Decision) -> None:
+    """Of two versions that differ, with no third to compare, either may be the wrong one."""
+    odd = [lead for lead in decision.leads if _compares(lead)]
+    if decision.status is Status.IDENTIFIED and odd and not any(lead.attributed for lead in odd):
+        decision.status, decision.basis = Status.AMBIGUOUS, Basis.PERHAPS_ECHO
+        decision.reasons.append("two versions of NCCL met: either may be the one that is not meant to be there")
+        decision.would_settle.append("NCCL_DEBUG=VERSION, for the version of every rank")
