@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from aggregator.correlate.evidence import NS, number, precise
-from parsers.records import Role, Signal, Stamp, StampQuality
+from parsers.records import Role, Signal, Source, Stamp, StampQuality
 
 if TYPE_CHECKING:
     from aggregator.correlate.evidence import JobEvidence
@@ -16,6 +17,7 @@ _STARTS = frozenset({"ray.train.start"})
 """Told whenever workers are started: the first time, too."""
 _TELL_RESTARTS = _RESTARTS | _STARTS | {"te.failed", "slurm.srun_abort"}
 """Without one of these a file tells of no restart by itself."""
+_POD = "k8s-pod"
 _CANCELLED = "slurm.cancelled."
 _KILLED_NS = 60 * NS
 """How long after its end a step may still write."""
@@ -26,7 +28,7 @@ _LAST_WORDS = frozenset({Role.EXIT, Role.EXTERNAL, Role.TEARDOWN, Role.SYMPTOM})
 def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[int, list[Signal]]]:
     """Signals by incarnation: folders tell it, and restart lines inside a file."""
     folders = {source.attempt for source in evidence.sources if source.attempt is not None}
-    newest = max(folders, default=0)
+    newest = _of_most_pods(evidence.sources, max(folders, default=0))
     of_steps = outlived(signals)
     ends = {mark.source: mark for mark in of_steps}
     restarts = _restarts(signals, newest, of_steps)
@@ -39,6 +41,7 @@ def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[i
         if index is None:
             marks = restarts.get(_part_of(signal), [])
             index = sum(1 for mark in marks if mark.offset < signal.offset) if marks else newest
+        index = min(index, newest) if source.layout == _POD else index
         parts.setdefault(index, []).append(signal)
     if not parts:
         return [(0, [])]
@@ -49,6 +52,16 @@ def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[i
         (index, part if index == final else [*part, *(s for s in shared if s not in part)])
         for index, part in sorted(parts.items())
     ]
+
+
+def _of_most_pods(sources: Sequence[Source], newest: int) -> int:
+    """The last start that at least half of the pods went through; `newest` where the logs are not those of pods.
+
+    What a container tells that was started again by itself is what came after the failure: the others are not there.
+    """
+    starts = Counter(source.attempt for source in sources if source.layout == _POD and source.attempt is not None)
+    most = max(starts.values(), default=0)
+    return max((start for start, pods in starts.items() if pods * 2 >= most), default=newest)
 
 
 def _forget_ends(signals: Sequence[Signal], ends: dict[int, Signal]) -> None:

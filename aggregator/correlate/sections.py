@@ -40,6 +40,7 @@ class _Pod:
     """Columns that `kind: Pod` is indented, until the pod's name has been read."""
     ended: tuple[Stamp, int] | None = None
     """When its last container ended, and the line that says so."""
+    succeeded: bool = False
 
 
 def join_sections(signals: Iterable[Signal]) -> list[Signal]:
@@ -85,7 +86,7 @@ def _of_barrier(signal: Signal, kept: Sequence[Signal]) -> None:
 def _described(signal: Signal, kept: list[Signal], pod: _Pod) -> bool:
     """Give a line of a pod's description its pod; tells whether the line is worth keeping."""
     if signal.signature == "k8s.object":
-        pod.name, pod.awaited, pod.ended = None, _indent(signal), None
+        pod.name, pod.awaited, pod.ended, pod.succeeded = None, _indent(signal), None, False
         return False
     if signal.signature == "k8s.object_name":
         step = _JSON_STEP if '"name"' in signal.text else _YAML_STEP
@@ -93,11 +94,14 @@ def _described(signal: Signal, kept: list[Signal], pod: _Pod) -> bool:
             return False
         signal.signature, signal.fields["pod"] = "k8s.pod", signal.fields.pop("name")
     if signal.signature == "k8s.pod":
-        pod.name, pod.awaited, pod.ended = signal.fields.get("pod"), None, None
+        pod.name, pod.awaited, pod.ended, pod.succeeded = signal.fields.get("pod"), None, None, False
     elif (object_of := _OBJECT.search(signal.text)) is not None:
         signal.fields.setdefault("pod", object_of["pod"])
     elif pod.name is not None:
         signal.fields.setdefault("pod", pod.name)
+        pod.succeeded = pod.succeeded or signal.signature == "k8s.succeeded"
+        if signal.role is Role.EXIT and pod.succeeded:
+            return False  # of a start before the last
         if signal.signature == "k8s.container_time":
             _finished(signal, kept, pod)
         elif signal.role is Role.EXIT and pod.ended is not None and signal.line - pod.ended[1] <= _BLOCK_LINES:

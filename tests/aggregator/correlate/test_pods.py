@@ -11,11 +11,11 @@ REMOTE = (
 
 
 def pods(struck, per_pod=1, count=4):
-    """A log a pod, of `per_pod` ranks; all but the struck pod's ranks lose their peers."""
+    """A log a pod, of `per_pod` ranks; all but the struck pod's ranks, if one is, lose their peers."""
     files = {}
     for pod in range(count):
         ranks = range(pod * per_pod, (pod + 1) * per_pod)
-        lost = [c10(20, rank, REMOTE.format(rank)) for rank in ranks if pod != struck]
+        lost = [c10(20, rank, REMOTE.format(rank)) for rank in ranks if pod != struck and struck is not None]
         told = [hello(rank, count * per_pod, f"tts-worker-{pod}") for rank in ranks]
         files[f"logs/tts-worker-{pod}.log"] = lines(*told, *(steps(rank, 1, 5) for rank in ranks), *lost)
     return files
@@ -89,3 +89,40 @@ def test_a_container_that_was_restarted_and_finished_has_an_attempt_for_each_sta
     verdict = judge(files)
     assert [attempt.outcome for attempt in verdict.attempts] == ["failed", "completed"]
     assert verdict.outcome == "completed"
+
+
+def test_what_a_pod_tells_that_was_started_again_alone_came_after_the_failure(judge):
+    files = pods(None)
+    for pod in range(4):
+        lost = [c10(20, pod, REMOTE.format(pod))] if pod != 2 else []
+        files[f"pods/ml_tts-worker-{pod}_77aa/pytorch/0.log"] = files.pop(f"logs/tts-worker-{pod}.log") + lines(*lost)
+    refused = "torch.distributed.DistNetworkError: The client socket has timed out after 60000ms"
+    files["pods/ml_tts-worker-2_77aa/pytorch/1.log"] = lines(
+        hello(2, 4, "tts-worker-2", seconds=30), say(90, 2, refused)
+    )
+    verdict = judge(files)
+    assert [attempt.index for attempt in verdict.attempts] == [0]
+    assert brief(verdict)[1:3] == ("identified", (2,))
+
+
+SUCCEEDED = lines(
+    "Name:             tts-worker-1",
+    "Namespace:        ml",
+    "Status:           Succeeded",
+    "    State:          Terminated",
+    "      Reason:       Completed",
+    "      Exit Code:    0",
+    "    Last State:     Terminated",
+    "      Reason:       Error",
+    "      Exit Code:    1",
+)
+
+
+def test_how_a_container_ended_before_it_was_started_again_is_no_failure_of_a_pod_that_succeeded(judge):
+    files = pods(None)
+    done = lines(
+        "NAME           READY   STATUS      RESTARTS   AGE", "tts-worker-1   0/1     Completed   1          1h"
+    )
+    assert brief(judge({**files, "describe.txt": SUCCEEDED, "pods.txt": done}))[0] == "completed"
+    failed = SUCCEEDED.replace("Succeeded", "Failed")
+    assert brief(judge({**files, "describe.txt": failed}))[0] == "failed"
