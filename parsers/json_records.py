@@ -28,7 +28,7 @@ _KEYS: Final = {
     "logger": ("logger", "logger_name", "name", "log.logger"),
     "attempt": ("attempt", "restart_count"),
 }
-_BODY: Final = ("message", "msg", "event", "text", "log", "textPayload")
+_BODY: Final = ("message", "msg", "event", "text", "log", "textPayload", "line")
 _TRACE: Final = (
     "exc_info", "exception", "traceback", "stack_trace", "stacktrace", "exc_text", "stack", "err.stack",
     "error.stack_trace", "error.stack", "exception.stacktrace",
@@ -50,6 +50,8 @@ _LAUNCHERS: Final = frozenset(
 """Whose lines in a journal are those of the processes they started: the pid beside them is no rank's."""
 _POD: Final = (("pod", "pod_name"), ("container", "container_name"), ("host", "host"), ("pod", "task_name"))
 """Below `kubernetes` (fluentd) or `resource.labels` (Cloud Logging, where Vertex AI calls its replicas tasks)."""
+_LABELS: Final = (("pod", "pod"), ("pod", "pod_name"), ("container", "container"), ("container", "container_name"))
+"""In the record itself, or below `labels` (Loki)."""
 
 
 _NAMES: Final = tuple(_KEYS)
@@ -129,9 +131,15 @@ def _unwrap(raw: dict[str, object]) -> dict[str, str] | None:
             fields[name] = value
     if not fields.keys() & {"ts", "level", "rank", "stream"}:
         return None
-    for labels in (raw.get("kubernetes"), _at(raw, "resource.labels")):
+    places = (
+        (raw.get("kubernetes"), _POD),
+        (_at(raw, "resource.labels"), _POD),
+        (raw.get("labels"), _LABELS),
+        (raw, _LABELS),
+    )
+    for labels, keys in places:
         if isinstance(labels, dict):
-            told = ((name, _plain(labels.get(key))) for name, key in _POD)
+            told = ((name, _plain(labels.get(key))) for name, key in keys)
             fields = {name: value for name, value in told if value is not None} | fields
     counts = (f"{key}={value}" for key in _PROGRESS if (value := _plain(raw.get(key))) is not None)
     body = " ".join(((body or "").removesuffix("\n"), *counts))

@@ -49,6 +49,8 @@ class Identity:
     node_of_pod: dict[str, str] = field(default_factory=dict)
     """The machines that pods run on: a kernel calls itself by the machine, a process by its pod."""
     rank_of_source: dict[int, int] = field(default_factory=dict)
+    tagged_by_role: set[int] = field(default_factory=set)
+    """Sources in which what looks like PyTorch's tag is torchrun's, with the local rank behind a role called `rank`."""
     local_size: int | None = None
     ranks: set[int] = field(default_factory=set)
     hosts: list[str] = field(default_factory=list)
@@ -156,7 +158,7 @@ def stream_rank(source: Source, key: StreamKey, table: Identity) -> int | None:
         return filed
     if key.task is not None and table.tasks_are_ranks:
         return number(key.task)
-    if key.rank is not None:
+    if key.rank is not None and (source.index not in table.tagged_by_role or key.local_rank is not None):
         return key.rank
     local = key.local_rank if key.local_rank is not None else source.local_rank
     if local is not None:

@@ -33,6 +33,7 @@ _TELL_WORLD = frozenset({Role.IDENTITY, Role.SYMPTOM, Role.STATE, Role.PROGRESS,
 _TELL_WRITER = ("rank", "tag_task", "tag_pod", "tag_ip")
 """Fields by which marks of progress are of one writer, or of several."""
 _SURE = frozenset({Known.FILE, Known.TAG, Known.PREFIX})
+_ROLE_AND_RANK = re.compile(r"\[rank\d{1,4}\]:\[rank\d{1,6}\]:")
 _GENERIC_HOSTS = frozenset({"localhost", "127.0.0.1", "localhost.localdomain"})
 _ADDRESS = re.compile(r"[\d.]+|[0-9a-fA-F:]*:[0-9a-fA-F:]*")
 _GROUP_TAG = re.compile(r"\[(?:PG (?:ID )?(?P<pg>\w{1,40}) (?:PG GUID \S{1,80} )?)?Rank (?P<rank>\d{1,6})\] ")
@@ -44,6 +45,7 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
     """Learn the table, and set rank and host of every signal as far as it tells."""
     table = Identity(log_hosts={source.host for source in evidence.sources if source.kind == "log" and source.host})
     trust_files(evidence, table)
+    _tell_roles_from_ranks(signals, table)
     table.tasks_are_ranks = _tasks_are_ranks(evidence, signals)
     table.reports_count_ranks = table.tasks_are_ranks and not are_components(signals)
     plain = _plain_group_ranks(signals)
@@ -297,6 +299,16 @@ def _derive(signal: Signal, source: Source, table: Identity) -> None:
     pod = fields.get("tag_pod") or fields.get("pod")
     if pod is not None and pod in table.rank_of_pod:
         signal.rank, signal.rank_how = table.rank_of_pod[pod], Known.MAP
+
+
+def _tell_roles_from_ranks(signals: Sequence[Signal], table: Identity) -> None:
+    """Where torchrun's role is called `rank`, its tag holds a local rank: seen where PyTorch's own stands behind it."""
+    for signal in signals:
+        if signal.local_rank not in {None, signal.rank} and _ROLE_AND_RANK.search(signal.text):
+            table.tagged_by_role.add(signal.source)
+    for signal in signals if table.tagged_by_role else ():
+        if signal.source in table.tagged_by_role and signal.rank_how is Known.PREFIX and signal.local_rank is None:
+            signal.local_rank, signal.rank, signal.rank_how = signal.rank, None, Known.NONE
 
 
 def _lowest_on(host: str, table: Identity) -> int | None:

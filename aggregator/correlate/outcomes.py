@@ -18,6 +18,9 @@ _OF_ONE = frozenset({"ok.training"})
 _OF_PARTING = frozenset({"network_error", "nccl_error", "rendezvous_failure"})
 """What ranks that are done see of each other's end: their connections, and the store that one of them kept."""
 
+_LEAVES = "nccl.proxy.closed_local"
+"""What NCCL tells, as an information, of each process that ends, in time or before."""
+
 
 def outcome_of(
     decision: Decision | None, signals: Sequence[Signal], stories: Mapping[int, Story], exits: Sequence[Exit]
@@ -67,8 +70,13 @@ def _only_noise(decision: Decision, success: Sequence[Signal], stories: Mapping[
     return all(lead.tier in FAULT_TIERS for lead in decision.leads) or all(
         _outlived(signal, success, () if signal.rank is None else (signal.rank,))
         or (signal.rank in done and signal.kind in _OF_PARTING)
+        or (signal.signature == _LEAVES and _is_below(signal, success))
         for signal in waited
     )
+
+
+def _is_below(signal: Signal, success: Sequence[Signal]) -> bool:
+    return any(s.source == signal.source and s.offset < signal.offset for s in success)
 
 
 def _outlived(trouble: Signal, success: Sequence[Signal], ranks: Sequence[int]) -> bool:

@@ -76,8 +76,8 @@ def _forget_ends(signals: Sequence[Signal], ends: dict[int, Signal]) -> None:
 
 
 def _part_of(signal: Signal) -> _Part:
-    """Where an agent's own lines are: pods that wrote into one file start their processes anew each by itself."""
-    return signal.source, signal.fields.get("tag_pod", "")
+    """Where an agent's own lines are: pods, or srun's tasks, in one file start processes anew each by itself."""
+    return signal.source, signal.fields.get("tag_pod") or signal.fields.get("tag_task", "")
 
 
 def _restarts(signals: Sequence[Signal], newest: int, of_steps: Sequence[Signal]) -> dict[_Part, list[Signal]]:

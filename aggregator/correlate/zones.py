@@ -20,10 +20,10 @@ _FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.EXTERNAL, Role.EXIT})
 def set_zones(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> list[str]:
     """Move the stamps of kernel logs into the zone of the other logs, where only another zone explains them.
 
-    What a kernel tells of a rank's process or GPU cannot lie outside the time of the job. If it does, and
-    such lines of one log stand just before the last words of their ranks once a number of half hours is taken off, the
-    same for all that do, that is the difference: of the other kernel logs, too, that tell nothing of a rank. Stamps
-    that name their zone stay.
+    What a kernel tells of a rank's process or GPU cannot lie outside the time of the job. If it does, and such lines of
+    one log stand just before the last words of their ranks, or a launcher's word on their ends, once a number of half
+    hours is taken off, the same for all that do, that is the difference: of the other kernel logs, too, that tell
+    nothing of a rank. Stamps that name their zone stay.
 
     Returns:
         What was moved, for the warnings of the verdict.
@@ -44,12 +44,15 @@ def set_zones(evidence: JobEvidence, signals: Sequence[Signal], table: Identity)
     last, span = _last_words(evidence, table)
     if not span:
         return []
+    for signal in signals:
+        if signal.role is Role.EXIT and signal.rank is not None and precise(signal) and signal.source not in told:
+            last[signal.rank].append(signal.ns or 0)
     shifts: dict[int, int] = {}
     for source, named in told.items():
-        moments = [(signal.ns, last.get(signal.rank)) for signal in named if signal.ns and signal.rank is not None]
+        moments = [(signal.ns, last[signal.rank]) for signal in named if signal.ns and signal.rank is not None]
         if any(span[0] - _OUTSIDE_NS <= ns <= span[1] + _OUTSIDE_NS for ns, _ in moments):
             continue
-        zones = {found for ns, ended in moments if (found := _zones(ns, ended)) is not None}
+        zones = {found for ns, ends in moments for ended in ends if (found := _zones(ns, ended)) is not None}
         if len(zones) == 1:
             shifts[source] = zones.pop() * _ZONE_NS
     if len(set(shifts.values())) == 1:
@@ -69,18 +72,20 @@ def _is_local(stamp: Stamp | None) -> bool:
     return stamp is not None and not stamp.zoned and not stamp.boot
 
 
-def _zones(ns: int, ended: int | None) -> int | None:
+def _zones(ns: int, ended: int) -> int | None:
     """How many half hours lie between a kernel's line and the end of its rank; None if it is not a number of these."""
-    if ended is None:
-        return None
     zones = round((ns - ended + (_BEFORE_NS - _AFTER_NS) // 2) / _ZONE_NS)
     return zones if -_BEFORE_NS <= ns - ended - zones * _ZONE_NS <= _AFTER_NS else None
 
 
-def _last_words(evidence: JobEvidence, table: Identity) -> tuple[dict[int, int], tuple[int, int] | None]:
-    """The last moment of each rank, and the first and the last of all logs that are not the kernel's, in ns."""
-    last: dict[int, int] = {}
+def _last_words(evidence: JobEvidence, table: Identity) -> tuple[dict[int, list[int]], tuple[int, int] | None]:
+    """The last moments of each rank, and the first and the last of their logs, else of all but the kernel's, in ns.
+
+    A scheduler's own words may be in the zone of the kernel's.
+    """
+    last: dict[int, list[int]] = defaultdict(list)
     moments: list[int] = []
+    of_ranks: list[int] = []
     for source, key, activity in evidence.activities:
         own = [
             stamp.ns for stamp in (activity.first_stamp, activity.last_stamp) if stamp is not None and not stamp.boot
@@ -90,7 +95,9 @@ def _last_words(evidence: JobEvidence, table: Identity) -> tuple[dict[int, int],
         moments += own
         rank = stream_rank(source, key, table)
         if rank is not None:
-            last[rank] = max(last.get(rank, 0), *own)
+            last[rank] = [max(*last[rank], *own)]
+            of_ranks += own
+    moments = of_ranks or moments
     return last, (min(moments), max(moments)) if moments else None
 
 

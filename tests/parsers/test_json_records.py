@@ -48,6 +48,7 @@ def exceptions(*records):
         {"status": "error", "level": "ERROR", "message": "failed", "error.stack": TRACE},
         {"severity": "ERROR", "jsonPayload": {"message": TRACE}},
         {"severity": "ERROR", "textPayload": TRACE},
+        {"stream": "stderr", "line": TRACE},
         {"severity": "ERROR", "msg": "uncaught exception", "exc": TRACE},
         {"text": LOGURU, "record": {"message": "failed", "level": {"name": "ERROR"}, "extra": {"rank": 3},
             "exception": {"type": "KeyError", "value": "'k'", "traceback": True}}},
@@ -105,3 +106,9 @@ def test_an_exception_that_its_record_calls_no_error_ended_nothing(level, role):
 )
 def test_odd_values_are_no_exception(told):
     assert all(signal.role is not Role.ROOT for signal in signals(told))
+
+
+def test_a_collectors_labels_tell_the_pod_of_a_line():
+    for labels in ({"pod": "tts-3", "container": "trainer"}, {"labels": {"pod": "tts-3", "container": "trainer"}}):
+        (signal,) = exceptions({"ts": WHO["timestamp"], "stream": "stderr", "line": TRACE, **labels})
+        assert (signal.fields["tag_pod"], signal.fields["tag_container"]) == ("tts-3", "trainer")

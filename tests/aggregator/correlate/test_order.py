@@ -255,6 +255,19 @@ def test_attempts_inside_one_file_are_told_apart(judge, told):
     assert [row.first_failure.kind for row in verdict.attempts] == ["python_exception", "cuda_oom"]
 
 
+def test_an_agent_that_gave_up_below_a_label_of_srun_is_no_end_of_what_other_agents_run(judge):
+    text = [f"{rank // 2}: {say(1, rank, f'rank {rank} of 4 starts')}" for rank in range(4)]
+    text += [f"1: {line}" for line in traceback("ModuleNotFoundError: No module named 'apex'").splitlines()]
+    text += [f"1: {failed(3, 1, 0, 4102)}"]
+    text += [f"{rank // 2}: {hello(rank, 4, seconds=5)}" for rank in (0, 1)]
+    store = "torch.distributed.DistStoreError: Timed out after 601 seconds waiting for clients. 2/4 clients joined."
+    for rank in (0, 1):
+        text += [f"0: {line}" for line in traceback(store, f"[rank{rank}]: ").splitlines()]
+    verdict = judge({"slurm-1.out": lines(*text)})
+    assert [row.index for row in verdict.attempts] == [0]
+    assert verdict.first_failure.kind == "import_error"
+
+
 def test_a_restart_that_succeeds_makes_the_job_a_completed_one(judge):
     verdict = judge(one_file((0, KEY), (0, None), told=True))
     assert brief(verdict) == ("completed", None, (), None)

@@ -86,6 +86,17 @@ def test_what_ranks_that_are_done_see_of_each_others_end_is_no_failure(judge):
     assert brief(judge({"train.log": train(*done[:1], *late)}))[0] == "failed"
 
 
+def test_what_nccl_tells_of_each_process_that_ends_is_no_failure_below_the_end_of_the_work(judge):
+    done = "{'train_runtime': 1350.2, 'train_samples_per_second': 18.9, 'train_loss': 1.52, 'epoch': 3.0}"
+    left = [
+        f"node-a:{4100 + r}:79{r} [{r}] NCCL INFO [Service thread] Connection closed by localRank {1 - r}"
+        for r in (0, 1)
+    ]
+    text = [*(hello(rank, 2) for rank in range(2)), *(steps(rank, 1, 5) for rank in range(2))]
+    assert brief(judge({"train.log": lines(*text, done, *left)}))[0] == "completed"
+    assert brief(judge({"train.log": lines(*text, *left)}))[0] != "completed"
+
+
 def test_a_line_of_sacct_tells_a_time_limit(judge):
     acct = lines(
         "JobID           JobName  Partition      State ExitCode               Start                 End    Elapsed",

@@ -6,6 +6,7 @@ from correlate_jobs import (
     KEY,
     OOM,
     RESET,
+    at,
     brief,
     hello,
     identified,
@@ -131,6 +132,14 @@ def test_a_label_of_srun_outranks_the_tag_printed_behind_it(judge):
 
 
 # A number in a file's name need not be the global rank.
+
+
+def test_torchruns_tag_of_a_role_that_is_called_rank_holds_a_local_rank(judge):
+    text = [f"{node}: [rank{local}]:{at(1)} INFO step {n}" for n in range(9) for node in range(2) for local in range(2)]
+    for rank, error in ((3, OOM), (0, RESET), (1, RESET)):
+        text += [f"{rank // 2}: [rank{rank % 2}]:{line}" for line in traceback(error, f"[rank{rank}]: ").splitlines()]
+    verdict = judge({"slurm-1.out": lines(*text)})
+    assert brief(verdict) == identified(3, "cuda_oom")
 
 
 def test_two_nodes_files_of_the_same_names_are_two_ranks_each(judge):

@@ -1,7 +1,7 @@
 """Kernel logs in another time zone than the logs of the ranks."""
 
 import pytest
-from correlate_jobs import brief, hello, identified, lines, oom_kill, say, steps
+from correlate_jobs import at, brief, failed, hello, identified, lines, oom_kill, say, steps
 
 RESET = "RuntimeError: [gloo/transport/tcp/pair.cc:534] Connection closed by peer [10.4.0.7]:9004"
 HOUR = 3600
@@ -23,6 +23,15 @@ def test_what_a_kernel_tells_in_local_time_is_put_where_it_belongs(judge, hours)
     assert verdict.job.ended - verdict.job.started < 60 * 10**9
     moved = [warning for warning in verdict.warnings if "dmesg-node-a.txt" in warning]
     assert [f"{hours:+g} h" in warning for warning in moved] == ([True] if hours else [])
+
+
+def test_where_the_ranks_own_last_words_are_not_known_the_launchers_word_on_its_end_is_enough(judge):
+    text = [hello(rank, 4) for rank in range(4)] + [f"{at(n)} INFO step {n} of 400" for n in range(1, 41)]
+    text += [say(43, rank, RESET, "ERROR") for rank in (0, 2, 3)] + [failed(42, -9, 1, 4101)]
+    srun = lines("2026-12-01T12:00:44.000 [123.0] error: Detected 1 oom_kill event in StepId=123.0.")
+    verdict = judge({"train.log": lines(*text), "slurmd.log": srun, "dmesg-node-a.txt": oom_kill(41 + 2 * HOUR, 4101)})
+    assert brief(verdict) == identified(1, "host_oom")
+    assert any("dmesg-node-a.txt is +2 h" in warning for warning in verdict.warnings)
 
 
 @pytest.mark.parametrize("seconds", [41 + 1200, 41 + 2 * HOUR + 900, 41 - 300])
