@@ -262,6 +262,8 @@ def _lost_peers(stories: Mapping[int, Story], signals: Sequence[Signal], table: 
         blamers.add(who)
         first.setdefault(host, signal)
     hosts = [host for host in witnesses if not any(same_host(host, blamer) for blamer in blamers)]
+    if not hosts:
+        return _end_of_all(witnesses, first, table)
     if len(hosts) != 1:
         return []
     host = hosts[0]
@@ -276,6 +278,25 @@ def _lost_peers(stories: Mapping[int, Story], signals: Sequence[Signal], table: 
     kind = first[host].kind or "network_error"
     reason = f"{count} host{'s' if count != 1 else ''} lost the connection to {host}, which blames nobody"
     return [Suspect(ranks, kind, reason, 0.6 if count > 1 else 0.5, first[host], count)]
+
+
+def _is_unanswered(signal: Signal) -> bool:
+    """Whether a line tells of a path on which nothing was acknowledged, and not of a process that closed its end."""
+    timed_out = signal.signature == "nccl.ib.completion" and signal.fields.get("status") == "12"
+    return timed_out or signal.signature == "efa.unresponsive"
+
+
+def _end_of_all(witnesses: Mapping[str, set[str]], first: Mapping[str, Signal], table: Identity) -> list[Suspect]:
+    """The host that is one end of all paths on which nothing was answered, several others being at their other ends."""
+    if not all(map(_is_unanswered, first.values())):
+        return []
+    pairs = [(host, who) for host, told in witnesses.items() for who in told]
+    shared = [host for host in witnesses if all(same_host(host, end) or same_host(host, who) for end, who in pairs)]
+    if len(shared) != 1 or len(witnesses[shared[0]]) < 2 or not table.ranks_on(shared[0]):  # noqa: PLR2004 - of one path both ends are
+        return []
+    host, count = shared[0], len(witnesses[shared[0]])
+    reason = f"{count} hosts got no answer from {host}, which is one end of every path on which nothing was answered"
+    return [Suspect(tuple(table.ranks_on(host)), first[host].kind or "network_error", reason, 0.8, first[host], count)]
 
 
 def host_of_peer(peer: str, table: Identity) -> str | None:

@@ -179,6 +179,32 @@ def test_a_fault_of_its_own_outranks_whom_the_others_waited_for(judge):
 # Lost peers
 
 
+EFA = (
+    "NCCL WARN NET/OFI Request 0x7f80111861af completed with error. RC: 103. Error: 4124 (Unresponsive receiver "
+    "(connection previously established) My EFA addr: fi_addr_efa://[fe80::44d]:0:1322109 My host id: "
+    "i-0f2e9b7cc41a08d5{0} Peer EFA addr: fi_addr_efa://[fe80::49a]:0:1330028 Peer host id: i-0f2e9b7cc41a08d5{1}). "
+    "Completed length: 0"
+)
+
+
+def unanswered(*paths, hosts=4):
+    """A job of two ranks a host; of each path the first end tells that the second does not answer."""
+    text = [hello(rank, 2 * hosts, f"node-{rank // 2}") for rank in range(2 * hosts)]
+    told = [f"node-{a}:{4100 + 2 * a}:900 [0] {EFA.format(a, b)}" for a, b in paths]
+    return {"train.log": lines(*text, *(steps(rank, 1, 5) for rank in range(2 * hosts)), *told)}
+
+
+def test_the_host_that_is_one_end_of_all_paths_on_which_nothing_was_answered_is_named(judge):
+    verdict = judge(unanswered((0, 2), (1, 2), (2, 3), (2, 0), (3, 2)))
+    assert brief(verdict) == identified((4, 5), "network_error")
+    assert verdict.first_failure.hosts == ("node-2",)
+
+
+@pytest.mark.parametrize("paths", [[(0, 2), (2, 0)], [(0, 2), (2, 0), (1, 3), (3, 1)]], ids=["one path", "two paths"])
+def test_where_no_host_is_in_all_paths_nobody_is_named(judge, paths):
+    assert brief(judge(unanswered(*paths)))[1] != "identified"
+
+
 def test_ranks_of_the_one_host_that_all_others_lost_are_named(judge):
     hosts = {"node-a": "10.4.0.3", "node-b": "10.4.0.7", "node-c": "10.4.0.9"}
     text = []
