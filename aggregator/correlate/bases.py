@@ -233,12 +233,23 @@ def _gone(signal: Signal) -> str | None:
     return next((signal.fields[name] for name in ("pod", "listed", *LOST_HOST) if name in signal.fields), None)
 
 
-def interpolate_pids(table: Identity) -> None:
-    """Workers of a host whose pids and ranks rise together: a pid between two known ones has the rank between."""
+def interpolate_pids(signals: Sequence[Signal], table: Identity) -> None:
+    """Workers of a host whose pids and ranks rise together: a pid between two known ones has the rank between.
+
+    Either all known ones rise by the same, or an agent stops just as many between two as there are ranks between.
+    """
+    stopped = {pid for s in signals if s.signature == "te.closing" and (pid := number(s.fields.get("pid"))) is not None}
     by_host: dict[str | None, dict[int, int]] = defaultdict(dict)
     for (host, pid), rank in table.rank_of_pid.items():
         by_host[host][pid] = rank
     for host, pairs in by_host.items():
+        for (low, first), (high, last) in pairwise(sorted(pairs.items())):
+            between = sorted(pid for pid in stopped if low < pid < high) if 1 < last - first <= _PID_GAP else []
+            if len(between) == last - first - 1 and high - low <= _PID_GAP:
+                for rank, pid in enumerate(between, first + 1):
+                    table.rank_of_pid.setdefault((host, pid), rank)
+                    if host is not None:
+                        table.host_of_rank.setdefault(rank, host)
         shifts = {pid - rank for pid, rank in pairs.items()}
         if len(pairs) < 2 or len(shifts) != 1 or max(pairs) - min(pairs) > MAX_WORLD:  # noqa: PLR2004 - a line has two points
             continue

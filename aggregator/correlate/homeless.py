@@ -287,14 +287,15 @@ def _stopped_quietly(
     exits: Sequence[Exit], stories: Mapping[int, Story], host: str | None, fit: Sequence[int]
 ) -> list[int]:
     """Ranks of a host that the launcher stopped and that printed nothing of their own."""
-    return sorted(
-        {
-            item.rank for item in exits
-            if item.rank is not None and item.rank not in fit and item.ending is Ending.STOPPED
-            and (host is None or item.host is None or same_host(host, item.host))
-            and not (item.rank in stories and stories[item.rank].spoke_of_trouble)
-        }
-    )  # fmt: skip
+    hosts = {stories[rank].host for rank in fit if rank in stories} - {None}
+    host = host or (hosts.pop() if len(hosts) == 1 else None)
+    told = {
+        item.rank for item in exits
+        if item.rank is not None and item.ending is Ending.STOPPED
+        and (host is None or item.host is None or same_host(host, item.host))
+    }  # fmt: skip
+    told |= {rank for rank, s in stories.items() if s.told_to_stop and (host is None or same_host(host, s.host))}
+    return sorted(rank for rank in told if rank not in fit and not (rank in stories and stories[rank].spoke_of_trouble))
 
 
 def _distinct(signals: Sequence[Signal]) -> int:

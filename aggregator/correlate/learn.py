@@ -65,7 +65,7 @@ def build_identity(evidence: JobEvidence, signals: list[Signal]) -> Identity:
             _derive(signal, evidence.source(signal), table)
     _learn(evidence, telling, table)
     learn_pids(evidence, telling, table)
-    interpolate_pids(table)
+    interpolate_pids(telling, table)
     learn_killed_tasks(telling, table)
     for signal in signals:
         if signal.rank is None:

@@ -188,7 +188,8 @@ def _innermost(frames: Sequence[Frame], passing: str | None) -> str | None:
                 if phase == passing:
                     break
                 return phase
-    if frames and all(frame.function == "<module>" for frame in user_frames(frames)):
+    trains = any(_TRAINING.search(frame.function.lower()) for frame in frames)
+    if frames and not trains and all(frame.function == "<module>" for frame in user_frames(frames)):
         return "init"
     return None
 

@@ -110,6 +110,13 @@ def test_two_prints_of_one_fault_are_those_of_the_two_ranks_that_ended_of_it(jud
     assert brief(judge(merged(traceback(KEY), traceback(KEY), *ends))) == identified((1, 2), "python_exception")
 
 
+def test_a_fault_that_was_printed_by_those_that_ended_and_those_that_were_stopped_is_all_of_theirs(judge):
+    text = [hello(rank, 4) for rank in range(4)] + [traceback("ImportError: no apex") for _ in range(4)]
+    ends = [closing(9, 4101, 4102), box(10, (0, 0, 1, 4100), (3, 3, 1, 4103))]
+    assert brief(judge({"train.log": lines(*text, *ends)})) == identified((0, 1, 2, 3), "import_error")
+    assert brief(judge({"train.log": lines(*text[:-1], *ends)}))[2] != (0, 1, 2, 3)
+
+
 def test_a_traceback_printed_by_nobody_of_one_host_is_at_least_that_hosts(judge):
     verdict = judge({"train.log": lines(*(hello(r, 4, "node-a") for r in range(4)), traceback(KEY), traceback(KEY))})
     assert brief(verdict) == OPEN

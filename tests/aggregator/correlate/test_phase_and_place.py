@@ -49,6 +49,15 @@ def test_the_errno_tells_why_hdf5_could_not_write_and_the_message_tells_when(tmp
     assert iso_time(failure.time) == "2026-05-04T11:12:13Z"
 
 
+@pytest.mark.parametrize(("function", "phase"), [("train", "forward"), ("load", "init")])
+def test_what_a_librarys_training_loop_raises_is_no_failure_of_the_start(tmp_path, function, phase):
+    library = f'  File "/usr/lib/python3/dist-packages/habana/trainer.py", line 561, in {function}\n    work()\n'
+    text = RAISED.replace('  File "/job/run.py", line 40, in main\n    {}\n', library).format(OOM)
+    bar = "".join(f"  7%|7         | {n}/1618 [28:21<5:32:59, 13.40s/it]\n" for n in range(120, 128))
+    tagged = "".join(f"[rank1]: {line}\n" for line in text.splitlines())
+    assert failure_of(tmp_path, job=bar + tagged).phase == phase
+
+
 def test_a_place_inside_compiled_library_code_is_that_of_its_caller(tmp_path):
     call = 'h5["walkers"][...] = w\n  File "h5py/_objects.pyx", line 56, in h5py._objects.with_phil.wrapper'
     failure = failure_of(tmp_path, rank0=RAISED.format(call, HDF5.format(5, 5, "Input/output error")))

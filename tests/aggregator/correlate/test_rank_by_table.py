@@ -221,9 +221,18 @@ def test_a_worker_that_no_line_ties_to_a_rank_has_the_one_that_its_pid_leaves(ju
 def test_a_pid_between_two_known_ones_has_the_rank_between():
     table = Identity()
     table.rank_of_pid = {("a", 100): 8, ("a", 103): 11, ("b", 100): 0, ("b", 110): 1}
-    interpolate_pids(table)
+    interpolate_pids([], table)
     assert (table.rank_for_pid(101, "a"), table.rank_for_pid(102, "a")) == (9, 10)
     assert table.rank_for_pid(105, "b") is None
+
+
+@pytest.mark.parametrize(("stopped", "rank"), [((102, 105), 10), ((102,), None), ((101, 102, 105), None)])
+def test_as_many_processes_as_ranks_that_an_agent_stops_between_two_known_ones_are_those(stopped, rank):
+    table = Identity()
+    table.rank_of_pid = {("a", 100): 8, ("a", 107): 11}
+    interpolate_pids([signal(Role.TEARDOWN, "te.closing", fields={"pid": str(pid)}) for pid in stopped], table)
+    assert table.rank_for_pid(105, "a") == rank
+    assert table.host_of_rank.get(10) == ("a" if rank else None)
 
 
 def test_addresses_of_the_ranks_tell_the_host_that_others_lost():
