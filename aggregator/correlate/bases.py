@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
@@ -220,10 +221,26 @@ def place_missing(signals: Sequence[Signal], table: Identity) -> None:
     host = names.pop() if len(names) == 1 else None
     if host is None or not all(table.runs_on(host, name) for name in gone.values()):
         return
+    if host in pods or any(signal.signature.startswith("k8s.") for signal in signals if id(signal) in gone):
+        known = {*table.host_of_rank.values(), *(s.fields["tag_pod"] for s in signals if "tag_pod" in s.fields)}
+        if _shape(host) not in map(_shape, known):
+            return  # a cluster tells of other pods and nodes too
     table.host_of_rank.update(dict.fromkeys(unheard, host))
     for signal in signals:
         if id(signal) in gone:
             signal.host = host
+
+
+def all_placed(table: Identity, *, like: str) -> bool:
+    """Whether the hosts of all ranks are known, by names of the same form."""
+    whole = table.world_size is not None and len(table.host_of_rank) >= table.world_size
+    return whole and _shape(like) in map(_shape, table.host_of_rank.values())
+
+
+def _shape(name: str) -> str:
+    """A name without what differs between hosts or pods of one job."""
+    indexed = _INDEXED_POD.match(name)
+    return re.sub(r"\d+", "#", indexed["hostname"] if indexed is not None else name.split(".", 1)[0])
 
 
 def _gone(signal: Signal) -> str | None:

@@ -54,6 +54,13 @@ def test_ranks_that_nobody_heard_are_those_of_the_pod_that_never_started(judge):
     assert verdict.first_failure.hosts == ("tts-worker-2",)
 
 
+def test_a_pod_of_something_else_that_never_started_has_none_of_the_ranks(judge):
+    files = {"logs/tts-worker-0.log": lines(*(hello(rank, 4, "tts-worker-0") for rank in range(2)))}
+    files["logs/tts-worker-0.log"] += lines(*(c10(20, rank, LOST.format(rank)) for rank in range(2)))
+    verdict = judge({**files, "pods.txt": PULL.replace("tts-worker-2", "tensorboard-0")})
+    assert brief(verdict)[1:3] != ("identified", (2, 3))
+
+
 STERN = "llm-workers-0-{0}-x9{0}kw trainer 2026-12-01T10:{1:02}:00.012345678Z {2}"
 ASSIGNED = (
     "2026-12-01T09:59:00Z  Normal  Scheduled  pod/llm-workers-0-{0}-x9{0}kw  Successfully assigned "
@@ -97,3 +104,10 @@ def test_a_daemon_that_mpirun_lost_is_no_lost_host_where_the_pod_was_killed_for_
     )
     assert brief(judge({"launcher.log": lines(*log, lost), "pods.txt": pods})) == identified((2, 3), "host_oom")
     assert brief(judge({"launcher.log": lines(*log, lost)})) == identified((2, 3), "node_failure")
+
+
+@pytest.mark.parametrize(("node", "told"), [("node-1", ("identified", (2, 3))), ("node-7", ("undetermined", ()))])
+def test_a_lost_node_of_the_cluster_on_which_no_rank_ran_is_none_of_the_jobs(judge, node, told):
+    log = [hello(rank, 4, f"node-{rank // 2}") for rank in range(4)] + [c10(20, 0, LOST.format(0))]
+    event = NOT_READY.format(f"node/{node}  Node {node} status is now: NodeNotReady")
+    assert brief(judge({"train.log": lines(*log), "events.txt": event}))[1:3] == told
