@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from aggregator.correlate import narrate
+from aggregator.correlate.bases import is_foreign
 from aggregator.correlate.calls import calls_apart
 from aggregator.correlate.clocks import ClockModel
 from aggregator.correlate.confidence import Basis
@@ -76,7 +77,7 @@ class Judgement:
 def judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity, clocks: ClockModel) -> Judgement:
     exits = read_exits(evidence, signals, table)
     stories, homeless = build_stories(evidence, signals, exits, table)
-    externals = [signal for signal in signals if signal.role is Role.EXTERNAL]
+    externals = [signal for signal in signals if signal.role is Role.EXTERNAL and not is_foreign(signal, table)]
     decision = _decide(evidence, signals, stories, homeless, exits, externals, table, clocks)
     outcome = outcome_of(decision, signals, stories, exits)
     if decision is None or outcome in {Outcome.COMPLETED, Outcome.RUNNING}:

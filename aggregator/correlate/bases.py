@@ -231,10 +231,13 @@ def place_missing(signals: Sequence[Signal], table: Identity) -> None:
             signal.host = host
 
 
-def all_placed(table: Identity, *, like: str) -> bool:
-    """Whether the hosts of all ranks are known, by names of the same form."""
+def is_foreign(signal: Signal, table: Identity) -> bool:
+    """Whether a cluster tells of a node on which no rank ran: the hosts of all are known, by names of the same form."""
+    host = next((signal.fields[name] for name in LOST_HOST if name in signal.fields), None)
+    if host is None or not signal.signature.startswith("k8s.") or table.ranks_on(host):
+        return False
     whole = table.world_size is not None and len(table.host_of_rank) >= table.world_size
-    return whole and _shape(like) in map(_shape, table.host_of_rank.values())
+    return whole and _shape(host) in map(_shape, table.host_of_rank.values())
 
 
 def _shape(name: str) -> str:

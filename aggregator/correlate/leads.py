@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from aggregator.correlate.bases import LOST_HOST, all_placed
+from aggregator.correlate.bases import LOST_HOST
 from aggregator.correlate.evidence import NS
 from aggregator.correlate.exits import Ending, Exit
 from aggregator.correlate.hangs import Suspect
@@ -237,8 +237,6 @@ def node_leads(externals: Sequence[Signal], stories: Mapping[int, Story], table:
         ranks = tuple(table.ranks_on(host))
         if ranks and all(rank in stories and stories[rank].ended(Ending.OOM) for rank in ranks):
             continue
-        if not ranks and signal.signature.startswith("k8s.") and all_placed(table, like=host):
-            continue  # a cluster tells of all its nodes
         lead = Lead(ranks, "node_failure", Tier.NODE, signal, hosts=(host,))
         lasts = [ns for rank in ranks if rank in stories and (ns := stories[rank].last_ns) is not None]
         lead.lo = max(lasts) if lasts else None
