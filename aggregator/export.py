@@ -23,7 +23,7 @@ from aggregator.reports.destination import replacing, standard_output
 from parsers.lexicon import default_lexicon
 from parsers.normalise import Normalisation, OpenChunks, normalise
 from parsers.schema import EVENT_SCHEMA, MAX_RANK
-from parsers.timestamps import StampContext
+from parsers.timestamps import context_of
 from parsers.triage import LogTriage
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ def events_of(logs: Sequence[Source], open_chunks: OpenChunks, reference: int | 
     """The rows of all lines of `logs`, with the signatures that triage finds; `reference` tells years (ns)."""
 
     def triage(source: Source) -> LogTriage:
-        return LogTriage(source, default_lexicon(), StampContext(reference or source.reference_ns), files=len(logs))
+        return LogTriage(source, default_lexicon(), context_of(source, reference), files=len(logs))
 
     return normalise(logs, open_chunks, triage, reference_ns=reference)
 

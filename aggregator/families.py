@@ -118,7 +118,11 @@ def _alone(prefix: str, slots: list[_Slot], *, overlap: bool) -> None:
     numbers = {slot.number for slot in slots}
     word, border, before = layouts.last_word(prefix)
     logs, names = {slot.file.parts for slot in slots}, {slot.file.parts[-1] for slot in slots}
-    if not layouts.from_zero(numbers) or layouts.NO_RANK.fullmatch(word) or len(logs) > 2 * len(numbers):
+    if not layouts.from_zero(numbers) or len(logs) > 2 * len(numbers):
+        return
+    if layouts.NO_RANK.fullmatch(word):
+        if not overlap and _confirmed(slots):
+            _assign(slots, "rank")
         return
     # `train-worker-0` is a pod, `worker-0` a process.
     named = layouts.RANK_WORD.fullmatch(word) and not (word and before and border == "-")

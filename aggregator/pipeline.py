@@ -23,7 +23,7 @@ from parsers.lexicon import default_lexicon
 from parsers.multiline import Place
 from parsers.records import Role, Signal, Skipped, Source, SourceKind, Stamp, StampQuality
 from parsers.scan import Scan
-from parsers.timestamps import StampContext
+from parsers.timestamps import StampContext, context_of
 from parsers.torch_elastic import read_error_json
 from parsers.triage import LogTriage
 
@@ -110,7 +110,7 @@ def read_logs(
     common = StampContext(reference_ns) if reference_ns else None  # what it remembers of dates is shared
     for source in sources:
         notes = ReadNotes()
-        scan = read_log(source, common or StampContext(source.reference_ns), notes, files, budget)
+        scan = read_log(source, common or context_of(source), notes, files, budget)
         told.append((scan, notes.items))
     return told
 

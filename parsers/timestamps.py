@@ -18,6 +18,8 @@ from parsers.records import Stamp
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from parsers.records import Source
+
 SECOND: Final = 1_000_000_000
 MINUTE: Final = 60 * SECOND
 DAY: Final = 86_400 * SECOND
@@ -56,10 +58,19 @@ class StampContext:
     """
 
     reference_ns: int | None = None
+    written_ns: int | None = None
+    """When the log was last written to, where that is known and no line tells a date: a time alone is of that day."""
     minutes: dict[str, int] = field(default_factory=dict, repr=False, compare=False)
     """Text up to the minute -> ns since the epoch, in the forms that are frequent."""
     days: dict[int, int] = field(default_factory=dict, repr=False, compare=False)
     """month * 100 + day -> ns of its midnight, in the year nearest to the reference."""
+
+
+def context_of(source: Source, reference_ns: int | None = None) -> StampContext:
+    """What completes the stamps of a file: `reference_ns`, a date that its job tells, else its own age."""
+    if reference_ns:
+        return StampContext(reference_ns)
+    return StampContext(source.reference_ns, source.mtime_ns)
 
 
 def read_stamp(form: str, text: str, context: StampContext) -> Stamp | None:
@@ -272,12 +283,12 @@ def _us(text: str, context: StampContext) -> Stamp | None:
 
 
 def _clock_only(text: str, context: StampContext) -> Stamp | None:
-    """`09:22:10`, on the day that brings it nearest to the reference."""
+    """`09:22:10`, on the day that brings it nearest to when the log was written, else to the reference."""
     if len(text) > 8 and text[8] not in ".,":  # noqa: PLR2004 - position of the point
         return None
     fraction, step = _fraction(text[9:])
     ns = _clock(text[:8]) + fraction
-    reference = context.reference_ns
+    reference = context.written_ns if context.written_ns is not None else context.reference_ns
     if reference is not None:
         midnight = reference // DAY * DAY
         ns = min((midnight + shift + ns for shift in (-DAY, 0, DAY)), key=lambda at: abs(at - reference))

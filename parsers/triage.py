@@ -24,7 +24,7 @@ from parsers.scan import Activity, Scan, StreamKey, Twins, stream_key
 from parsers.skim import MAX_LINE, Repeats, close_sizes, context_start, long_lines, shortened, visible
 from parsers.thinning import Thinning
 from parsers.timeline import Timeline
-from parsers.timestamps import StampContext
+from parsers.timestamps import StampContext, context_of
 from parsers.unread import Unread
 
 _BELOW = 8
@@ -53,7 +53,7 @@ class LogTriage:
         """
         self.scan = Scan(source)
         self._lexicon = lexicon if lexicon is not None else default_lexicon()
-        self._context = context if context is not None else StampContext(source.reference_ns)
+        self._context = context if context is not None else context_of(source)
         self._stripper: PrefixStripper | None = None
         self._guess: tuple[int, PrefixStripper] | None = None
         self._timeline = Timeline()

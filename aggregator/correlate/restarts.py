@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, TypeAlias
@@ -17,6 +18,7 @@ _STARTS = frozenset({"ray.train.start"})
 """Told whenever workers are started: the first time, too."""
 _TELL_RESTARTS = _RESTARTS | _STARTS | {"te.failed", "slurm.srun_abort"}
 """Without one of these a file tells of no restart by itself."""
+_AGENT = re.compile(r"\b[EWI]\d{4} [\d:.]{8,15} (?P<pid>\d{1,9}) torch/distributed/elastic/")
 _POD = "k8s-pod"
 _CANCELLED = "slurm.cancelled."
 _KILLED_NS = 60 * NS
@@ -54,6 +56,12 @@ def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[i
     ]
 
 
+def _agent_of(mark: Signal) -> str | None:
+    """The pid of the agent that wrote a line, None where its log has none."""
+    found = _AGENT.search(mark.text)
+    return found["pid"] if found is not None else None
+
+
 def _of_most_pods(sources: Sequence[Source], newest: int) -> int:
     """The last start that at least half of the pods went through; `newest` where the logs are not those of pods.
 
@@ -84,9 +92,10 @@ def _restarts(signals: Sequence[Signal], newest: int, of_steps: Sequence[Signal]
     """By part of a file, the lines after which the next incarnation runs.
 
     An agent tells of a restart at level INFO, mostly hidden; what it always prints is the end of the last one. That
-    is a restart where processes introduce themselves anew below it, or count their steps anew, or where the attempts'
-    folders (`newest` is the last one's number) show that there were so many. Of a step that srun ended it is one only
-    where the program begins anew below: a batch script may run it again.
+    is a restart where processes introduce themselves anew below it, or count their steps anew, where the same agent
+    tells of another end further down, or where the attempts' folders (`newest` is the last one's number) show that
+    there were so many. Of a step that srun ended it is one only where the program begins anew below: a batch script may
+    run it again.
     """
     told: dict[_Part, list[Signal]] = {}
     ends: dict[_Part, list[Signal]] = {}
@@ -114,7 +123,9 @@ def _restarts(signals: Sequence[Signal], newest: int, of_steps: Sequence[Signal]
                 told.setdefault(part, []).append(over.pop(part))
     for part, marks in ends.items():
         if part not in told:
-            found = [mark for mark in marks if mark.offset < begun.get(part, 0)]
+            last = {_agent_of(mark): mark for mark in marks}
+            last.pop(None, None)
+            found = [m for m in marks if m.offset < begun.get(part, 0) or last.get(_agent_of(m), m) is not m]
             # An agent whose workers write elsewhere tells of nothing else; what it raises at last is no restart.
             found = found or (marks[:-1] if part in final else marks)[:newest]
             if found:

@@ -20,7 +20,7 @@ from parsers.lexicon import default_lexicon
 from parsers.records import Skipped, Source
 from parsers.scan import StreamKey, Twins
 from parsers.skim import close_sizes
-from parsers.timestamps import StampContext
+from parsers.timestamps import StampContext, context_of
 from parsers.triage import LogTriage
 
 if TYPE_CHECKING:
@@ -180,7 +180,7 @@ class Reducer:
         return judged.verdict
 
     def _context(self, source: Source) -> StampContext:
-        return StampContext(self._reference_ns or source.reference_ns)
+        return context_of(source, self._reference_ns)
 
     def _read(self, stream_id: int, source: Source, files: int) -> _Stream:
         context = self._context(source)

@@ -75,9 +75,10 @@ def test_siblings_that_number_something_else_are_no_ranks(tmp_path, template):
     assert set(ranks(plant(tmp_path, *(template.format(n) for n in range(4)))).values()) == {None}
 
 
-def test_siblings_under_an_unknown_word_are_ranks_where_two_of_them_say_so_inside(tmp_path):
-    files = {f"rang{n}.log": b"[rank%d]: fertig\n" % n if n in {0, 2} else b"Schritt 1\n" for n in range(4)}
-    assert ranks(plant(tmp_path, files=files)) == {f"rang{n}.log": n for n in range(4)}
+@pytest.mark.parametrize("word", ["rang", "part"])
+def test_siblings_under_another_word_are_ranks_where_two_of_them_say_so_inside(tmp_path, word):
+    files = {f"{word}{n}.log": b"[rank%d]: fertig\n" % n if n in {0, 2} else b"Schritt 1\n" for n in range(4)}
+    assert ranks(plant(tmp_path, files=files)) == {f"{word}{n}.log": n for n in range(4)}
 
 
 def test_siblings_that_start_at_one_are_no_ranks(tmp_path):

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from parsers.lineformats import STAMP_FORMS
-from parsers.timestamps import READERS, SECOND, StampContext, read_stamp
+from parsers.records import Source, SourceKind
+from parsers.timestamps import READERS, SECOND, StampContext, context_of, read_stamp
 
 MS, US = 10**6, 10**3
 REFERENCE = datetime(2031, 3, 1, tzinfo=UTC)
@@ -108,6 +109,15 @@ def test_without_a_reference_year_less_stamps_keep_their_order():
     assert second is not None
     assert first.ns < second.ns
     assert not first.year_known
+
+
+def test_a_time_alone_is_of_the_day_on_which_the_log_was_written_last():
+    written = ns(2031, 3, 1, 0, 1)
+    log = Source(0, "a.log", None, SourceKind.LOG, mtime_ns=written)
+    assert read_stamp("clock", "23:59:00", context_of(log)).ns == ns(2031, 2, 28, 23, 59)
+    assert read_stamp("clock", "00:00:30", context_of(log)).ns == ns(2031, 3, 1, 0, 0, 30)
+    told = ns(2031, 2, 3, 4, 5)
+    assert read_stamp("clock", "04:00:00", context_of(log, told)).ns == ns(2031, 2, 3, 4, 0)
 
 
 def test_seconds_since_boot_are_no_wall_clock():

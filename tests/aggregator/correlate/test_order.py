@@ -255,6 +255,18 @@ def test_attempts_inside_one_file_are_told_apart(judge, told):
     assert [row.first_failure.kind for row in verdict.attempts] == ["python_exception", "cuda_oom"]
 
 
+def test_an_agent_that_tells_of_two_ends_started_its_processes_again_in_between(judge):
+    text = [*(hello(rank, 2) for rank in range(2)), *(steps(rank, 1, 5) for rank in range(2))]
+    for start, culprit, error in ((10, 1, KEY), (30, 0, FULL.format("x.pt"))):
+        text += [traceback(error if rank == culprit else RESET, f"[rank{rank}]: ") for rank in range(2)]
+        text += [failed(start, 1, culprit, 4000 + start + culprit)]
+    verdict = judge({"train.log": lines(*text)})
+    assert [row.first_failure.ranks for row in verdict.attempts] == [(1,), (0,)]
+    assert brief(verdict) == identified(0, "disk_full")
+    apart = lines(*text).replace(" 4000 torch/", " 3999 torch/", 1)
+    assert [row.index for row in judge({"train.log": apart}).attempts] == [0]
+
+
 def test_an_agent_that_gave_up_below_a_label_of_srun_is_no_end_of_what_other_agents_run(judge):
     text = [f"{rank // 2}: {say(1, rank, f'rank {rank} of 4 starts')}" for rank in range(4)]
     text += [f"1: {line}" for line in traceback("ModuleNotFoundError: No module named 'apex'").splitlines()]
