@@ -297,7 +297,7 @@ def _above(file: File) -> tuple[str, ...]:
 
 def _named_host(file: File) -> str:
     if file.source.kind is SourceKind.KERNEL:
-        return kinds.kernel_host(file.parts[-1])
+        return kinds.kernel_host(file.parts)
     return file.hints.around or (layouts.file_host(file.parts[-1]) if file.source.layout == "plain" else "")
 
 

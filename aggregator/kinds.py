@@ -110,9 +110,10 @@ def dump_rank(name: str) -> int | None:
     return int(found[1]) if found else None
 
 
-def kernel_host(name: str) -> str:
-    """`node-2` of `dmesg-node-2.txt`, empty if what is left of the name looks like no machine."""
-    rest = _KERNEL_WORD.sub("", stem(name)).strip("._-") if _KERNEL_NAME.search(name) else ""
+def kernel_host(parts: tuple[str, ...]) -> str:
+    """`node-2` of `dmesg-node-2.txt` or `dmesg/node-2.txt`, empty if what is left of the name looks like no machine."""
+    said = any(_KERNEL_NAME.search(name) for name in parts[-2:])
+    rest = _KERNEL_WORD.sub("", stem(parts[-1])).strip("._-") if said else ""
     return rest if re.search(r"^[A-Za-z].*\d|[._-][a-z]$", rest) else ""
 
 

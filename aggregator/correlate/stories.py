@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from aggregator.correlate.evidence import MAX_WORLD, NS, JobEvidence, number
@@ -13,6 +13,10 @@ from parsers.records import Role, Signal, Stamp, StampQuality
 
 FAULTS = frozenset({Role.ROOT, Role.EITHER, Role.SYMPTOM})
 _SIGABRT = 6
+_HARDWARE = frozenset({"ib_error", "network_error", "nvlink_error", "gpu_xid", "gpu_ecc"})
+_STEPS_AFTER = 5
+_ANY_CLOCK_NS = 600 * NS
+"""Clocks of a job's hosts are not further apart; time zones are."""
 _A_HABIT = 2
 """A program that went on from the same error so often goes on from the next one too."""
 _FAR_NS = 12 * 3600 * NS
@@ -125,6 +129,7 @@ def build_stories(
     for story in stories.values():
         _forgive(story)
         _excuse_aborts(story)
+    _forgive_hardware(stories, [signal for signal in signals if signal.role is Role.PROGRESS])
     return stories, _homeless_faults(evidence, signals, homeless)
 
 
@@ -175,6 +180,40 @@ def _forgive(story: Story) -> None:
             if signal.exception is not None and habits[_habit(signal)] >= _A_HABIT:
                 shelf.remove(signal)
                 story.recovered.append(signal)
+
+
+def _forgive_hardware(stories: Mapping[int, Story], marks: Sequence[Signal]) -> None:
+    """A port or a GPU that complained long before the job's last steps, whoever told of these, did not stop it."""
+    faults = [
+        (story, signal) for story in stories.values()
+        for signal in story.roots if signal.kind in _HARDWARE and signal.exception is None
+    ]  # fmt: skip
+    if not faults:
+        return
+    by_source: dict[int, list[Signal]] = defaultdict(list)
+    for mark in marks:
+        by_source[mark.source].append(mark)
+    steps_of = {source: _last_steps(told) for source, told in by_source.items()}
+    timed = [mark for mark in marks if mark.quality is StampQuality.OWN and mark.ns is not None]
+    latest = _last_steps(sorted(timed, key=lambda mark: mark.ns or 0))
+    for story, signal in faults:
+        below = steps_of.get(signal.source)
+        on = below is not None and below.offset > signal.offset
+        if on or (
+            latest is not None and _after(latest, signal) and (latest.ns or 0) - (signal.ns or 0) > _ANY_CLOCK_NS
+        ):
+            story.roots.remove(signal)
+            story.recovered.append(signal)
+
+
+def _last_steps(marks: Sequence[Signal]) -> Signal | None:
+    """The first mark of the last few steps; None if there were not so many."""
+    steps: set[str] = set()
+    for mark in reversed(marks):
+        steps.add(mark.fields.get("step", ""))
+        if len(steps - {""}) >= _STEPS_AFTER:
+            return mark
+    return None
 
 
 def _habit(signal: Signal) -> tuple[str, str | None, tuple[str, int] | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -13,16 +14,12 @@ from aggregator.verdict import Status
 from parsers.records import Signal
 
 _MISMATCH = "nccl.version_mismatch"
+_OWN_VERSION = re.compile(r"\bNCCL version (?P<version>\d+\.\d+\.\d+)")
 
 
 def drop_common_versions(leads: list[Lead], signals: Sequence[Signal]) -> list[tuple[Lead, str]]:
     """Takes out the leads of ranks that have the version of most ranks, each with the reason."""
-    versions: dict[int, str] = {}
-    for signal in signals:
-        for end in ("a", "b") if signal.signature == _MISMATCH else ():
-            rank = number(signal.fields.get(f"rank_{end}"))
-            if rank is not None:
-                versions[rank] = signal.fields[f"version_{end}"]
+    versions = _versions(signals)
     common = Counter(versions.values()).most_common(1)
     if not common or common[0][1] * 2 <= len(versions):
         return []
@@ -37,6 +34,20 @@ def drop_common_versions(leads: list[Lead], signals: Sequence[Signal]) -> list[t
         lead.attributed = "its version of NCCL is not that of most ranks"
     leads[:] = [lead for lead in leads if lead not in of_most]
     return [(lead, "its version of NCCL is that of most ranks") for lead in of_most]
+
+
+def _versions(signals: Sequence[Signal]) -> dict[int, str]:
+    """The version of each rank: as a comparison tells it, or the rank's own error."""
+    versions: dict[int, str] = {}
+    for signal in signals:
+        if signal.signature == _MISMATCH:
+            for end in ("a", "b"):
+                rank, code = (number(signal.fields.get(f"{name}_{end}")) for name in ("rank", "version"))
+                if rank is not None and code is not None:
+                    versions[rank] = f"{code // 10000}.{code // 100 % 100}.{code % 100}"  # NCCL_VERSION, since 2.9
+        elif signal.rank is not None and (told := _OWN_VERSION.search(signal.text)) is not None:
+            versions.setdefault(signal.rank, told["version"])
+    return versions
 
 
 def _compares(lead: Lead) -> bool:

@@ -28,6 +28,8 @@ SEL = b" 1a1 | 12/01/2031 | 06:20:33 | Fan FAN1 | Lower Critical going low | Ass
         ("all-dmesg-node-2.txt", KMSG, "node-2"),
         ("hgx-b/dmesg", KMSG, "hgx-b"),
         ("dmesg-tx-c.txt", KMSG, "tx-c"),
+        ("dmesg/hgx035.txt", KMSG, "hgx035"),
+        ("dmesg/today.txt", KMSG, None),
         ("kern.log", SYSLOG, None),
         ("extract.txt", SYSLOG, None),
         ("extract2.txt", KMSG, None),

@@ -1,7 +1,22 @@
 """Faults that the program caught, and noise after the work was done, are no failures."""
 
 import pytest
-from correlate_jobs import KEY, OOM, RESET, box, brief, closing, failed, hello, identified, lines, say, steps, traceback
+from correlate_jobs import (
+    KEY,
+    OOM,
+    RESET,
+    at,
+    box,
+    brief,
+    closing,
+    failed,
+    hello,
+    identified,
+    lines,
+    say,
+    steps,
+    traceback,
+)
 
 
 def test_a_fault_with_progress_after_it_on_the_same_rank_was_caught(judge):
@@ -14,6 +29,27 @@ def test_a_fault_with_progress_of_other_ranks_only_was_not_caught(judge):
     files = {"rank_0.log": lines(hello(0, 2), steps(0, 1, 9))}
     files["rank_1.log"] = lines(hello(1, 2), steps(1, 1, 5), traceback(KEY))
     assert brief(judge(files))[1:] == identified(1, "python_exception")[1:]
+
+
+PORT = "node-a:4101:900 [1] transport/net_ib.cc:120 NCCL WARN NET/IB : mlx5_1:1 Got async error event: port error"
+
+
+@pytest.mark.parametrize(("later", "went_on"), [(9, True), (4, False)])
+def test_a_port_that_complained_some_steps_before_the_last_did_not_stop_the_job_whoever_told_of_them(
+    judge, later, went_on
+):
+    text = lines(hello(0, 2), hello(1, 2), steps(0, 1, 5), PORT, steps(0, 6, 5 + later, start=8))
+    assert brief(judge({"train.log": text}))[:3] == (
+        ("running", None, ()) if went_on else ("failed", "identified", (1,))
+    )
+
+
+@pytest.mark.parametrize(("seconds", "went_on"), [(3600, True), (60, False)])
+def test_in_another_file_only_steps_count_that_are_later_by_any_clock(judge, seconds, went_on):
+    port = f"[{at(8)[:19]}] {PORT}"
+    files = {"rank_0.log": lines(hello(0, 2), steps(0, 1, 5), steps(0, 6, 14, start=seconds))}
+    files["rank_1.log"] = lines(hello(1, 2), port)
+    assert brief(judge(files))[1] == (None if went_on else "identified")
 
 
 def test_a_fault_after_which_one_last_line_of_progress_came_is_still_one(judge):

@@ -32,3 +32,11 @@ def test_ranks_whose_version_is_rare_are_named_and_not_those_that_report_it(judg
 def test_of_as_many_ranks_with_the_one_as_with_the_other_none_is_named(judge):
     assert brief(judge(told(2, 5)))[1] == "ambiguous"
     assert brief(judge(told(2, 2, 5, 5)))[1] == "ambiguous"
+
+
+def test_where_all_compare_the_same_two_ranks_each_tells_its_own_version_in_its_error(judge):
+    differ = "rank 0 version 22602 rank 3 version 22605"
+    text = [hello(rank, 5) for rank in range(5)]
+    for rank, version in enumerate((2, 2, 2, 5, 5)):
+        text += [traceback(INVALID.format(version), f"[rank{rank}]: "), f"[rank{rank}]: {MISMATCH} : {differ}"]
+    assert brief(judge({"train.log": lines(*text)})) == identified((3, 4), "config_error")
