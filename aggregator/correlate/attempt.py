@@ -15,6 +15,7 @@ from aggregator.correlate.decide import (
     Decision,
     choose,
     drop_late,
+    drop_silent_aborts,
     external_ns,
     hang_decision,
     open_averages,
@@ -102,12 +103,13 @@ def _decide(
     ]
     join_kernel(leads, homeless, evidence)
     explain_aborts(leads, homeless, stories)
-    join_hardware(leads)
+    join_hardware(leads, table.hosts)
     leads = merge_leads(leads)
     add_exits(leads, stories)
     elsewhere = [lead for lead in leads if _is_elsewhere(lead, evidence, table)]
     faults = [lead for lead in leads if lead.tier in FAULT_TIERS and lead not in elsewhere]
     lost = drop_common_versions(faults, signals)
+    lost += drop_silent_aborts(faults, stories)
     lost += drop_late(faults, stories, clocks)
     lost += [(lead, "no rank of the job ran on that host") for lead in elsewhere]
     external = _acting_external(externals, faults, exits, signals)

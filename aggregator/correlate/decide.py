@@ -24,6 +24,21 @@ _SHARED_NS = 5 * NS
 _SHARED_KINDS = frozenset(
     {"ib_error", "nvlink_error", "node_failure", "gpu_lost", "cuda_error", "shm_exhausted", "host_oom"}
 )
+_NO_ECHO = frozenset(
+    {
+        "storage_io",
+        "disk_full",
+        "checkpoint_corrupt",
+        "cuda_oom",
+        "host_oom",
+        "shm_exhausted",
+        "data_error",
+        "import_error",
+    }
+)
+"""What no process meets because another one ended."""
+_OF_A_WORKER = frozenset({"dataloader_worker_died", "shm_exhausted", "bus_error"})
+"""What a loader's worker prints of its end, without a rank, and what its rank says of it."""
 _INSTALLED = frozenset({"config_error", "import_error"})
 """What all processes of a host meet alike: what is installed and set there."""
 _LATE_NS = 3 * NS
@@ -100,6 +115,16 @@ def drop_late(leads: list[Lead], stories: Mapping[int, Story], clocks: ClockMode
     return late
 
 
+def drop_silent_aborts(leads: list[Lead], stories: Mapping[int, Story]) -> list[tuple[Lead, str]]:
+    """An abort without a word is a watchdog's where others report lost peers, and one tells of a cause of its own."""
+    told = any(lead.kind in _NO_ECHO and lead.ranks and lead.signal is not None for lead in leads)
+    if not told or sum(bool(story.symptoms) for story in stories.values()) < _FEW:
+        return []
+    silent = [lead for lead in leads if lead.tier is Tier.CRASH and lead.kind == "abort" and lead.signal is None]
+    leads[:] = [lead for lead in leads if lead not in silent]
+    return [(lead, "it was aborted without a word, as by its watchdog") for lead in silent]
+
+
 def strikes_first(external: Signal, lead: Lead) -> bool:
     """Whether the scheduler or user acted before the fault of a lead.
 
@@ -162,6 +187,8 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
         # What no rank is known for is most likely the same fault, printed once more without its tag.
         echo = [lead for lead in first if lead is not named[0] and _may_be_echo(lead, named[0])]
         if len(echo) == len(first) - 1:
+            if any(lead.kind == "shm_exhausted" for lead in echo):
+                named[0].kind = "shm_exhausted"  # why the worker died
             return Decision(Status.IDENTIFIED, named, lost, basis=_basis(named[0], lost))
     if len({lead.group for lead in first}) == 1 and len(named) == len(first):
         return _one_cause(first, lost, clocks)
@@ -185,6 +212,8 @@ def choose(leads: list[Lead], exits: Sequence[Exit], clocks: ClockModel) -> Deci
 def _may_be_echo(lead: Lead, named: Lead) -> bool:
     """Whether a fault without a rank may be that of a known one: the same, or what the driver told of in its words."""
     driver = named.signal is not None and named.signal.signature.startswith("nvidia.xid.")
+    if {lead.kind, named.kind} <= _OF_A_WORKER:
+        return not lead.hosts or lead.hosts == named.hosts
     on_host = not lead.hosts or lead.hosts == named.hosts
     return lead.group == named.group or (driver and on_host and lead.kind in {"cuda_error", "cuda_illegal_access"})
 

@@ -103,13 +103,16 @@ def _told(lead: Lead) -> list[Signal]:
     return [lead.signal] if lead.signal is not None else []
 
 
-def join_hardware(leads: list[Lead]) -> None:
-    """What the driver proves of a host's GPU explains the one rank there that reports an error of its GPU."""
+def join_hardware(leads: list[Lead], hosts: Sequence[str]) -> None:
+    """What the driver proves of a host's GPU explains the one rank there that reports an error of its GPU.
+
+    `hosts` are all that the job is known to have: of one alone is who does not tell its own.
+    """
     for proof in [lead for lead in leads if lead.proven and not lead.ranks and lead.hosts]:
         struck = [
             lead for lead in leads
             if lead.tier is Tier.FAULT and len(lead.ranks) == 1 and lead.kind in _OF_THE_GPU
-            and any(same_host(proof.hosts[0], host) for host in lead.hosts)
+            and any(same_host(proof.hosts[0], host) for host in lead.hosts or (hosts if len(hosts) == 1 else ()))
         ]  # fmt: skip
         if len(struck) != 1:
             continue

@@ -66,7 +66,7 @@ def stored_logs(paths: Sequence[str], state_dir: Path | None) -> Iterator[Stored
             return next(store.read(streams[source.index], size), b"")
 
         named = _named_apart(sorted(sources, key=attrgetter("index")))
-        yield Stored(Discovery(None, paths[0], tuple(named), ()), read, newest_date(named, head))
+        yield Stored(Discovery(None, paths[0], tuple(named), ()), read, newest_date(named, head, None))
 
 
 def _changed_ns(path: Path) -> int | None:

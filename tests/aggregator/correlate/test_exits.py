@@ -2,6 +2,7 @@
 
 import pytest
 from correlate_jobs import (
+    FULL,
     KEY,
     RESET,
     box,
@@ -123,6 +124,16 @@ def test_an_abort_after_the_ranks_own_watchdog_follows_from_what_it_waited_for(j
     text += [closing(612, 4101), failed(613, -6, 0, 4100), box(613, (0, 0, -6, 4100), (2, 2, -6, 4102))]
     verdict = judge({"train.log": lines(*text)})
     assert brief(verdict) == identified(1, "collective_timeout")
+
+
+def test_an_abort_without_a_word_is_a_watchdogs_where_a_rank_tells_of_what_no_peer_can_cause(judge):
+    gone = "socketProgress: Connection closed by remote peer node-a<41233>"
+    text = [*(hello(rank, 6) for rank in range(6)), *(steps(rank, 1, 5) for rank in range(6))]
+    text += [traceback(FULL.format("x.pt"), "[rank1]: "), *(f"[rank{rank}]: {gone}" for rank in (0, 2, 3, 4))]
+    aborted = "srun: error: node-a: task 5: Aborted (core dumped)"
+    assert brief(judge({"train.log": lines(*text, aborted)})) == identified(1, "disk_full")
+    alone = [line for line in text if gone not in line]
+    assert brief(judge({"train.log": lines(*alone, aborted)}))[1:3] == ("ambiguous", (1, 5))
 
 
 def test_a_rank_that_alone_ended_by_sigterm_was_stopped_from_outside_first(judge):

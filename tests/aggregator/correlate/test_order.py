@@ -5,6 +5,7 @@ import random
 import pytest
 from correlate_jobs import (
     FULL,
+    ILLEGAL,
     KEY,
     OOM,
     RESET,
@@ -25,10 +26,10 @@ from correlate_jobs import (
 from aggregator.correlate.clocks import UNKNOWN_NS, ClockModel, HostClock, estimate
 from aggregator.correlate.evidence import NS
 from aggregator.correlate.identity import Identity
+from aggregator.verdict import iso_time
 from parsers.records import Role
 
 NAN = "Loss is nan at step 11, stopping training"
-ILLEGAL = "RuntimeError: CUDA error: an illegal memory access was encountered"
 
 
 def fault(seconds, rank, text=NAN):
@@ -221,6 +222,15 @@ def attempt(base, culprit, error):
         )
         for rank in range(2)
     }  # fmt: skip
+
+
+def test_a_year_that_only_the_end_of_a_log_tells_is_that_of_the_kernels_log_too(judge):
+    text = [f"[rank{rank}]: step {n}" for n in range(5) for rank in range(2)]
+    console = lines(*text, traceback(ILLEGAL, "[rank1]: "), box(30, (1, 1, -6, 4101)).replace("2026-", "2024-"))
+    kernel = "Dec  1 10:00:12 node-a kernel: NVRM: Xid (PCI:0000:a8:00): 79, GPU has fallen off the bus."
+    verdict = judge({"train.log": console, "kern.log": lines(kernel)})
+    assert brief(verdict) == identified(1, "gpu_lost")
+    assert iso_time(verdict.first_failure.time).startswith("2024-12-01T10:00:12")
 
 
 def test_each_attempt_of_torchrun_has_its_own_failure(judge):

@@ -74,3 +74,15 @@ def test_the_driver_s_record_is_of_the_process_that_raises_if_it_is_of_one_gpu(f
     failure = failure_of(dmesg=dmesg, train=steps("") + RAISED.format(ILLEGAL))
     assert ("not told by any line" in failure.reasons[0]) == (faults == 1)
     assert failure.ranks == ()
+
+
+BUS = "ERROR: Unexpected bus error encountered in worker. This might be caused by insufficient shared memory (shm).\n"
+
+
+@pytest.mark.parametrize("word", [BUS, ""], ids=["with its worker's word", "alone"])
+def test_what_a_loaders_worker_prints_of_its_end_is_its_ranks_fault(failure_of, word):
+    raised = RAISED.format("RuntimeError: DataLoader worker (pid(s) 4833) exited unexpectedly")
+    text = "".join(f"[rank{rank}]: {line}\n" for rank in range(2) for line in steps().splitlines())
+    failure = failure_of(train=text + word + "".join(f"[rank1]: {line}\n" for line in raised.splitlines()))
+    assert (failure.status, failure.ranks) == (Status.IDENTIFIED, (1,))
+    assert failure.kind == ("shm_exhausted" if word else "dataloader_worker_died")
