@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from bisect import bisect_left, bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby, pairwise
@@ -258,13 +259,14 @@ def interpolate_pids(signals: Sequence[Signal], table: Identity) -> None:
 
     Either all known ones rise by the same, or an agent stops just as many between two as there are ranks between.
     """
-    stopped = {pid for s in signals if s.signature == "te.closing" and (pid := number(s.fields.get("pid"))) is not None}
+    told = {number(signal.fields.get("pid")) for signal in signals if signal.signature == "te.closing"}
+    stopped = sorted(pid for pid in told if pid is not None)
     by_host: dict[str | None, dict[int, int]] = defaultdict(dict)
     for (host, pid), rank in table.rank_of_pid.items():
         by_host[host][pid] = rank
     for host, pairs in by_host.items():
         for (low, first), (high, last) in pairwise(sorted(pairs.items())):
-            between = sorted(pid for pid in stopped if low < pid < high) if 1 < last - first <= _PID_GAP else []
+            between = stopped[bisect_right(stopped, low) : bisect_left(stopped, high)]
             if len(between) == last - first - 1 and high - low <= _PID_GAP:
                 for rank, pid in enumerate(between, first + 1):
                     table.rank_of_pid.setdefault((host, pid), rank)

@@ -19,7 +19,7 @@ _OWN_VERSION = re.compile(r"\bNCCL version (?P<version>\d+\.\d+\.\d+)")
 
 def drop_common_versions(leads: list[Lead], signals: Sequence[Signal]) -> list[tuple[Lead, str]]:
     """Takes out the leads of ranks that have the version of most ranks, each with the reason."""
-    versions = _versions(signals)
+    versions = _versions(signals) if any(map(_compares, leads)) else {}
     common = Counter(versions.values()).most_common(1)
     if not common or common[0][1] * 2 <= len(versions):
         return []
