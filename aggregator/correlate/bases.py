@@ -106,7 +106,8 @@ def _single_node_base(evidence: JobEvidence, signals: Sequence[Signal], table: I
         or max(known, default=0) > max(locals_seen)
     ):
         return
-    whole = table.world_size is None or table.world_size <= max(locals_seen) + 1
+    machines = {signal.fields["machines"] for signal in signals if "machines" in signal.fields}
+    whole = table.world_size is None or table.world_size <= max(locals_seen) + 1 or machines == {"1"}
     if whole:
         for scope in {scope_of(source) for source in evidence.sources}:
             table.base_of_scope.setdefault(scope, 0)

@@ -235,6 +235,14 @@ def test_as_many_processes_as_ranks_that_an_agent_stops_between_two_known_ones_a
     assert table.host_of_rank.get(10) == ("a" if rank else None)
 
 
+@pytest.mark.parametrize(("machines", "rank"), [("1", 1), ("2", None), (None, None)])
+def test_a_local_rank_is_the_global_one_where_the_program_says_that_it_runs_on_one_machine(machines, rank):
+    told = [signal(Role.IDENTITY, fields={"rank": "0", "world_size": "4"}, rank=0), signal(Role.ROOT, local_rank=1)]
+    told += [signal(Role.IDENTITY, fields={"machines": machines})] if machines else []
+    build_identity(evidence(source()), told)
+    assert told[1].rank == rank
+
+
 def test_addresses_of_the_ranks_tell_the_host_that_others_lost():
     sources = [source(0, "a.log"), source(1, "b.log")]
     told = [
