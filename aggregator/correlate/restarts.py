@@ -156,6 +156,8 @@ def outlived(signals: Sequence[Signal]) -> list[Signal]:
             ended, mark = over[source]
             if signal.role in _LAST_WORDS:
                 over[source] = (ended, signal)
+            elif signal.signature.startswith("slurm."):
+                continue  # its daemons have their say about what does not end
             elif precise(signal) and signal.ns is not None and signal.ns > ended + _KILLED_NS:
                 found.append(mark)
                 del over[source]

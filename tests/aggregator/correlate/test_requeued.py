@@ -39,6 +39,14 @@ def test_what_is_written_while_a_step_is_being_killed_is_no_attempt(judge):
     assert len(judge({"slurm-77.out": text}).attempts) == 1
 
 
+def test_that_a_process_of_the_step_cannot_be_killed_is_told_late_and_is_no_attempt(judge):
+    stuck = (
+        f"slurmstepd: error: *** STEP 77.0 STEPD TERMINATED ON node-a AT {at(100, 'T')[:19]} DUE TO JOB NOT ENDING WITH"
+    )
+    verdict = judge({"slurm-77.out": run(0, 0) + lines(f"{stuck} SIGNALS ***")})
+    assert [attempt.first_failure.ranks for attempt in verdict.attempts] == [(0,)]
+
+
 def test_where_the_clocks_differ_by_a_zone_late_lines_tell_of_no_attempt(judge):
     """The ranks write another zone's time, all of them later than the line of slurmstepd."""
     text = steps(0, 1, 9, 7200) + steps(1, 1, 9, 7200) + cancelled(20, "", "STEP 77.0") + "\n" + steps(1, 10, 12, 7209)
