@@ -29,7 +29,7 @@ from aggregator.correlate.hangs import find_suspects
 from aggregator.correlate.homeless import attribute_homeless
 from aggregator.correlate.identity import Identity
 from aggregator.correlate.joining import explain_aborts, join_hardware, join_kernel, merge_leads
-from aggregator.correlate.lastwords import left_behind
+from aggregator.correlate.lastwords import kept_by_kernel, left_behind
 from aggregator.correlate.leads import (
     FAULT_TIERS,
     Lead,
@@ -189,7 +189,7 @@ def _hang_leads(
     found = [
         *find_suspects(stories, current, evidence.dumps, table), *stack_suspects(current),
         *calls_apart(stories, table.world_size), *least_launched(current, stories, table.world_size),
-        *left_behind(evidence, current, stories, table, until),
+        *left_behind(evidence, current, stories, table, until), *kept_by_kernel(signals, stories, until),
     ]  # fmt: skip
     return hang_leads(sorted(found, key=lambda suspect: -suspect.strength), stories)
 

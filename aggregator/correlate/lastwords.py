@@ -91,6 +91,31 @@ def left_behind(
     return [Suspect(behind, "collective_timeout", reason, _STRENGTH, witnesses=count, still=still, support=support)]
 
 
+def kept_by_kernel(signals: Sequence[Signal], stories: Mapping[int, Story], until: int | None) -> list[Suspect]:
+    """The one rank of whose process a kernel tells that it keeps waiting, where nobody spoke for long up to `until`.
+
+    It was kept since its last words, by the same clock or by one in another time zone.
+    """
+    blocked: dict[int, Signal] = {}
+    for signal in signals:
+        if signal.signature == _BLOCKED and signal.rank is not None and signal.rank in stories:
+            blocked.setdefault(signal.rank, signal)
+    lasts = [story.last_ns for story in stories.values() if story.last_ns is not None]
+    if len(blocked) != 1 or len(stories) < _LEAST or until is None or max(lasts, default=until) > until - _STILL_NS:
+        return []
+    ((rank, signal),) = blocked.items()
+    last, seconds = stories[rank].last_ns, number(signal.fields.get("seconds")) or 0
+    since = signal.ns - seconds * NS + _ROUND_NS - last if signal.ns is not None and last is not None else None
+    if since is None or (since < 0 and since % _ZONE_NS > 2 * _ROUND_NS):
+        return []
+    stored = any(s.kind == "storage_io" and s.host == signal.host for s in signals)
+    reason = (
+        f"its host's kernel tells of rank {rank}'s process alone that it is kept waiting, and no rank spoke after that"
+    )
+    kind = "storage_io" if stored else "collective_timeout"
+    return [Suspect((rank,), kind, reason, _STRENGTH, witnesses=len(stories) - 1, still=True, support=(signal,))]
+
+
 def _since(blocked: Signal, ns: int | None, rank: int, table: Identity) -> bool:
     """Whether a process has been kept waiting on a rank's host, as far as it is known, since the rank's last words."""
     host, seconds = table.host_of_rank.get(rank), number(blocked.fields.get("seconds")) or 0

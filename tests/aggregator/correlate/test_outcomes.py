@@ -1,5 +1,7 @@
 """How a job ended: failed, hung, cancelled from outside, or with a lost node; and what came first."""
 
+from datetime import timedelta
+
 import pytest
 from correlate_jobs import (
     GLOO_WAIT,
@@ -70,6 +72,16 @@ def test_a_job_that_stood_still_long_before_its_time_limit_hung(judge, limit, to
     )
     verdict = judge({"slurm-7.out": train(cancelled(limit, " DUE TO TIME LIMIT", "JOB 123")), "pyspy.txt": dumps})
     assert brief(verdict) == told
+
+
+@pytest.mark.parametrize(("blocked", "told"), [(130, ("hung", "identified", (1,), "collective_timeout")),
+                                               (130 - 7200, ("hung", "identified", (1,), "collective_timeout")),
+                                               (-600, ("cancelled", "identified", (), "time_limit"))])  # fmt: skip
+def test_a_process_that_its_kernel_kept_waiting_since_its_last_words_hung_the_job(judge, blocked, told):
+    stamp = (START + timedelta(seconds=blocked)).strftime("%Y-%m-%dT%H:%M:%S.000000+00:00")
+    kernel = f"{stamp} node-a kernel: INFO: task python3:4101 blocked for more than 120 seconds."
+    files = {"slurm-7.out": train(cancelled(7200, " DUE TO TIME LIMIT", "JOB 123")), "dmesg-node-a.txt": lines(kernel)}
+    assert brief(judge(files)) == told
 
 
 def test_what_ranks_that_are_done_see_of_each_others_end_is_no_failure(judge):
