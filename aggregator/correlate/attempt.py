@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from aggregator.correlate import narrate
-from aggregator.correlate.bases import is_foreign
+from aggregator.correlate.bases import without_foreign
 from aggregator.correlate.calls import calls_apart
 from aggregator.correlate.clocks import ClockModel
 from aggregator.correlate.confidence import Basis
@@ -78,7 +78,7 @@ class Judgement:
 def judge_attempt(evidence: JobEvidence, signals: list[Signal], table: Identity, clocks: ClockModel) -> Judgement:
     exits = read_exits(evidence, signals, table)
     stories, homeless = build_stories(evidence, signals, exits, table)
-    externals = [signal for signal in signals if signal.role is Role.EXTERNAL and not is_foreign(signal, table)]
+    externals = without_foreign([signal for signal in signals if signal.role is Role.EXTERNAL], table)
     decision = _decide(evidence, signals, stories, homeless, exits, externals, table, clocks)
     outcome = outcome_of(decision, signals, stories, exits)
     if decision is None or outcome in {Outcome.COMPLETED, Outcome.RUNNING}:
@@ -109,8 +109,8 @@ def _decide(
     elsewhere = [lead for lead in leads if _is_elsewhere(lead, evidence, table)]
     faults = [lead for lead in leads if lead.tier in FAULT_TIERS and lead not in elsewhere]
     lost = drop_common_versions(faults, signals)
-    lost += drop_silent_aborts(faults, stories)
     lost += drop_late(faults, stories, clocks)
+    lost += drop_silent_aborts(faults, stories)
     lost += [(lead, "no rank of the job ran on that host") for lead in elsewhere]
     external = _acting_external(externals, faults, exits, signals)
     if external is not None:

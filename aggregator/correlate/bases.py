@@ -107,13 +107,32 @@ def _single_node_base(evidence: JobEvidence, signals: Sequence[Signal], table: I
     ):
         return
     machines = {signal.fields["machines"] for signal in signals if "machines" in signal.fields}
-    whole = table.world_size is None or table.world_size <= max(locals_seen) + 1 or machines == {"1"}
+    # Where launchers of several nodes wrote, the program's own count is a default that nobody set.
+    alone = (
+        machines == {"1"}
+        and len({*table.host_of_rank.values(), *nodes} - {None}) <= 1
+        and _one_scope(evidence, signals)
+    )
+    whole = table.world_size is None or table.world_size <= max(locals_seen) + 1 or alone
     if whole:
         for scope in {scope_of(source) for source in evidence.sources}:
             table.base_of_scope.setdefault(scope, 0)
     if whole and table.world_size is None:
         world = max(locals_seen | seen) + 1
         table.world_size = world if len(locals_seen) > 1 and world <= MAX_WORLD else None
+
+
+def _one_scope(evidence: JobEvidence, signals: Sequence[Signal]) -> bool:
+    """Whether all local ranks are told in what one node wrote, as far as that can be seen."""
+    scopes = {
+        scope_of(source) for source, key, _ in evidence.activities
+        if key.local_rank is not None or source.local_rank is not None
+    }  # fmt: skip
+    scopes |= {
+        scope_of(evidence.source(signal)) for signal in signals
+        if signal.local_rank is not None or "local_rank" in signal.fields
+    }  # fmt: skip
+    return len(scopes) <= 1
 
 
 def learn_pod_files(evidence: JobEvidence, signals: Sequence[Signal], table: Identity) -> None:
@@ -233,13 +252,17 @@ def place_missing(signals: Sequence[Signal], table: Identity) -> None:
             signal.host = host
 
 
-def is_foreign(signal: Signal, table: Identity) -> bool:
-    """Whether a cluster tells of a node on which no rank ran: the hosts of all are known, by names of the same form."""
-    host = next((signal.fields[name] for name in LOST_HOST if name in signal.fields), None)
-    if host is None or not signal.signature.startswith("k8s.") or table.ranks_on(host):
-        return False
+def without_foreign(signals: Sequence[Signal], table: Identity) -> list[Signal]:
+    """Without what a cluster tells of nodes on which no rank ran: all are known to run on others of such names."""
     whole = table.world_size is not None and len(table.host_of_rank) >= table.world_size
-    return whole and _shape(host) in map(_shape, table.host_of_rank.values())
+    shapes = {_shape(name) for name in set(table.host_of_rank.values())} if whole else set()
+    told = [next((s.fields[name] for name in LOST_HOST if name in s.fields), "") for s in signals]
+    of_cluster = {host for host, s in zip(told, signals, strict=True) if host and s.signature.startswith("k8s.")}
+    foreign = {host for host in of_cluster if _shape(host) in shapes and not table.ranks_on(host)}
+    return [
+        signal for host, signal in zip(told, signals, strict=True)
+        if host not in foreign or not signal.signature.startswith("k8s.")
+    ]  # fmt: skip
 
 
 def _shape(name: str) -> str:

@@ -121,7 +121,8 @@ def drop_silent_aborts(leads: list[Lead], stories: Mapping[int, Story]) -> list[
     if not told or sum(bool(story.symptoms) for story in stories.values()) < _FEW:
         return []
     silent = [lead for lead in leads if lead.tier is Tier.CRASH and lead.kind == "abort" and lead.signal is None]
-    leads[:] = [lead for lead in leads if lead not in silent]
+    dropped = set(map(id, silent))
+    leads[:] = [lead for lead in leads if id(lead) not in dropped]
     return [(lead, "it was aborted without a word, as by its watchdog") for lead in silent]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 import signal as signals_of_system
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -90,8 +90,12 @@ def signal_name(signum: int) -> str:
 def read_exits(evidence: JobEvidence, signals: Iterable[Signal], table: Identity) -> list[Exit]:
     """Every exit report, one entry a rank, in order of source and position."""
     found: list[Exit] = []
+    of_pods: list[Signal] = []
     for signal in signals:
         if signal.role is not Role.EXIT:
+            continue
+        if signal.signature in _OF_A_POD and signal.rank is None and signal.host is not None:
+            of_pods.append(signal)
             continue
         code, signum, ending = _status(signal)
         if ending is None:
@@ -106,13 +110,22 @@ def read_exits(evidence: JobEvidence, signals: Iterable[Signal], table: Identity
             ranks = (None,)
         elif ints(signal.fields.get("ranks")):
             ranks = ints(signal.fields.get("ranks"))
-        elif signal.rank is None and host and signal.signature in _OF_A_POD:
-            ranks = tuple(table.ranks_on(host)) or ranks
         if table.world_size is not None:  # the launcher counts otherwise, or the line is no report of this job's
             ranks = tuple(rank if rank is None or rank < table.world_size else None for rank in ranks)
         when = signal.ns if signal.quality is StampQuality.OWN else None
         found.extend(Exit(rank, ending, code, signum, host, when, signal, first) for rank in ranks)
-    return found
+    # Why a rank was killed stands before that it was.
+    return [*(item for signal in of_pods for item in _ends_of_pod(signal, found, table)), *found]
+
+
+def _ends_of_pod(signal: Signal, found: Sequence[Exit], table: Identity) -> list[Exit]:
+    """The ends of a container's ranks that was killed for memory: of those that a launcher saw killed, else of all."""
+    ranks = table.ranks_on(signal.host or "")
+    told = {item.rank: item for item in found if item.rank in ranks}
+    killed = [rank for rank in ranks if rank in told and told[rank].ending is Ending.KILLED]
+    struck: Sequence[int | None] = (killed if told else ranks) or [None]
+    when = signal.ns if signal.quality is StampQuality.OWN else None
+    return [Exit(rank, Ending.OOM, None, 9, signal.host, when, signal, first=False) for rank in struck]
 
 
 _NAMES_FIRST = frozenset({"te.failed", "composer.exit", "pl.observer", "hvd.exit", "mpi.exit", "pt.spawn"})

@@ -226,13 +226,17 @@ def node_leads(externals: Sequence[Signal], stories: Mapping[int, Story], table:
     A launcher that only lost its daemon there tells of no host where all that ran was killed for its memory.
     """
     leads: dict[str, Lead] = {}
+    seen: set[str] = set()
     for signal in externals:
         if signal.kind != "node_failure":
             continue
         host = next((signal.fields[name] for name in LOST_HOST if name in signal.fields), None)
         if host is None and signal.signature.startswith(("kernel.", "ipmi.")):
             host = signal.host  # its own kernel's last words, its controller's log
-        if host is None or any(table.runs_on(host, other) or table.runs_on(other, host) for other in leads):
+        if host is None or host in seen:
+            continue
+        seen.add(host)
+        if any(table.runs_on(host, other) or table.runs_on(other, host) for other in leads):
             continue
         ranks = tuple(table.ranks_on(host))
         if ranks and all(rank in stories and stories[rank].ended(Ending.OOM) for rank in ranks):

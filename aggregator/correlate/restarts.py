@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from aggregator.correlate.evidence import NS, number, precise
@@ -41,8 +41,7 @@ def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[i
         source = evidence.source(signal)
         index = source.attempt
         if index is None:
-            marks = restarts.get(_part_of(signal), [])
-            index = sum(1 for mark in marks if mark.offset < signal.offset) if marks else newest
+            index = _index_in_file(signal, restarts, newest)
         index = min(index, newest) if source.layout == _POD else index
         parts.setdefault(index, []).append(signal)
     if not parts:
@@ -56,10 +55,40 @@ def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[i
     ]
 
 
+def _signs_of_life(signals: Sequence[Signal]) -> dict[_Part, list[tuple[int, int | None]]]:
+    """Where each part of a file tells of a step, or of an exception and then of which rank."""
+    told: dict[_Part, list[tuple[int, int | None]]] = {}
+    for signal in signals:
+        if signal.role is Role.PROGRESS:
+            told.setdefault(_part_of(signal), []).append((signal.offset, None))
+        elif signal.exception is not None and signal.rank is not None:
+            told.setdefault(_part_of(signal), []).append((signal.offset, signal.rank))
+    return told
+
+
+def _went_on(mark: Signal, marks: Sequence[Signal], alive: Sequence[tuple[int, int | None]]) -> bool:
+    """Whether the agent that told of an end tells of another one, and between the two of steps, or of a rank's own end.
+
+    A process raises once before its agent tells of its end: who does so again is another process.
+    """
+    agent = _agent_of(mark)
+    later = [m.offset for m in marks if m.offset > mark.offset and agent is not None and _agent_of(m) == agent]
+    between = {rank for offset, rank in alive if mark.offset < offset < max(later, default=0)}
+    return None in between or not between.isdisjoint(rank for offset, rank in alive if offset < mark.offset)
+
+
 def _agent_of(mark: Signal) -> str | None:
     """The pid of the agent that wrote a line, None where its log has none."""
     found = _AGENT.search(mark.text)
     return found["pid"] if found is not None else None
+
+
+def _index_in_file(signal: Signal, restarts: Mapping[_Part, Sequence[Signal]], newest: int) -> int:
+    """The incarnation of a line, by the restarts above it: in its own part, or, of a line without one, in any."""
+    source, name = part = _part_of(signal)
+    parts = [part] if name or part in restarts else [other for other in restarts if other[0] == source]
+    counts = [sum(mark.offset < signal.offset for mark in restarts[p]) for p in parts if p in restarts]
+    return max(counts, default=newest)
 
 
 def _of_most_pods(sources: Sequence[Source], newest: int) -> int:
@@ -104,6 +133,7 @@ def _restarts(signals: Sequence[Signal], newest: int, of_steps: Sequence[Signal]
     started: set[_Part] = set()
     final: set[_Part] = set()
     steps: dict[tuple[int, int | None, str], int] = {}
+    alive = _signs_of_life(signals)
     tell = {signal.source for signal in signals if signal.signature in _TELL_RESTARTS}
     for signal in [signal for signal in signals if signal.source in tell] if tell else ():
         part = _part_of(signal)
@@ -123,9 +153,7 @@ def _restarts(signals: Sequence[Signal], newest: int, of_steps: Sequence[Signal]
                 told.setdefault(part, []).append(over.pop(part))
     for part, marks in ends.items():
         if part not in told:
-            last = {_agent_of(mark): mark for mark in marks}
-            last.pop(None, None)
-            found = [m for m in marks if m.offset < begun.get(part, 0) or last.get(_agent_of(m), m) is not m]
+            found = [m for m in marks if m.offset < begun.get(part, 0) or _went_on(m, marks, alive.get(part, []))]
             # An agent whose workers write elsewhere tells of nothing else; what it raises at last is no restart.
             found = found or (marks[:-1] if part in final else marks)[:newest]
             if found:

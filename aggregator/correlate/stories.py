@@ -198,12 +198,18 @@ def _forgive_hardware(stories: Mapping[int, Story], marks: Sequence[Signal]) -> 
     latest = _last_steps(sorted(timed, key=lambda mark: mark.ns or 0))
     for story, signal in faults:
         below = steps_of.get(signal.source)
-        on = below is not None and below.offset > signal.offset
+        on = below is not None and below.offset > signal.offset and not _is_flushed_late(below, signal)
         if on or (
             latest is not None and _after(latest, signal) and (latest.ns or 0) - (signal.ns or 0) > _ANY_CLOCK_NS
         ):
             story.roots.remove(signal)
             story.recovered.append(signal)
+
+
+def _is_flushed_late(mark: Signal, signal: Signal) -> bool:
+    """Whether a line stands below one that it is older than: a program's output is often written out as it ends."""
+    own = mark.quality is StampQuality.OWN and signal.quality is StampQuality.OWN
+    return own and (mark.ns or 0) < (signal.ns or 0)
 
 
 def _last_steps(marks: Sequence[Signal]) -> Signal | None:

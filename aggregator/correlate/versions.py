@@ -24,15 +24,15 @@ def drop_common_versions(leads: list[Lead], signals: Sequence[Signal]) -> list[t
     if not common or common[0][1] * 2 <= len(versions):
         return []
     version = common[0][0]
-    of_most = [
-        lead for lead in leads if lead.ranks and _compares(lead) and {versions.get(r) for r in lead.ranks} == {version}
-    ]
-    odd = [lead for lead in leads if lead.ranks and lead not in of_most and _compares(lead)]
+    of_most, odd = list[Lead](), list[Lead]()
+    for lead in [lead for lead in leads if lead.ranks and _compares(lead)]:
+        (of_most if {versions.get(rank) for rank in lead.ranks} == {version} else odd).append(lead)
     if not odd:
         return []
     for lead in odd:
         lead.attributed = "its version of NCCL is not that of most ranks"
-    leads[:] = [lead for lead in leads if lead not in of_most]
+    dropped = set(map(id, of_most))
+    leads[:] = [lead for lead in leads if id(lead) not in dropped]
     return [(lead, "its version of NCCL is that of most ranks") for lead in of_most]
 
 

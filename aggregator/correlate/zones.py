@@ -95,7 +95,7 @@ def _last_words(evidence: JobEvidence, table: Identity) -> tuple[dict[int, list[
         moments += own
         rank = stream_rank(source, key, table)
         if rank is not None:
-            last[rank] = [max(*last[rank], *own)]
+            last[rank] = [max([*last[rank], *own])]
             of_ranks += own
     moments = of_ranks or moments
     return last, (min(moments), max(moments)) if moments else None

@@ -265,16 +265,43 @@ def test_attempts_inside_one_file_are_told_apart(judge, told):
     assert [row.first_failure.kind for row in verdict.attempts] == ["python_exception", "cuda_oom"]
 
 
-def test_an_agent_that_tells_of_two_ends_started_its_processes_again_in_between(judge):
+def two_ends(*between, agent=4000):
+    """An agent tells of an end, and further down of another one; `agent` is who tells of the first."""
     text = [*(hello(rank, 2) for rank in range(2)), *(steps(rank, 1, 5) for rank in range(2))]
     for start, culprit, error in ((10, 1, KEY), (30, 0, FULL.format("x.pt"))):
         text += [traceback(error if rank == culprit else RESET, f"[rank{rank}]: ") for rank in range(2)]
         text += [failed(start, 1, culprit, 4000 + start + culprit)]
-    verdict = judge({"train.log": lines(*text)})
+        text += between if start < 30 else ()
+    return lines(*text).replace(" 4000 torch/", f" {agent} torch/", 1)
+
+
+def test_an_agent_that_tells_of_two_ends_and_of_steps_in_between_started_its_processes_again(judge):
+    verdict = judge({"train.log": two_ends(steps(0, 6, 9, 20))})
     assert [row.first_failure.ranks for row in verdict.attempts] == [(1,), (0,)]
     assert brief(verdict) == identified(0, "disk_full")
-    apart = lines(*text).replace(" 4000 torch/", " 3999 torch/", 1)
-    assert [row.index for row in judge({"train.log": apart}).attempts] == [0]
+
+
+def test_two_ends_are_those_of_one_attempt_where_nothing_tells_that_processes_were_started_again(judge):
+    assert [row.index for row in judge({"train.log": two_ends(steps(0, 6, 9, 20), agent=3999)}).attempts] == [0]
+    # In containers each agent may be process 1; a line may be there twice.
+    ends = [traceback(OOM, "[rank1]: "), failed(10, 1, 1, 101), traceback(RESET, "[rank2]: "), failed(12, 1, 0, 102)]
+    verdict = judge({"train.log": lines(*ends, failed(12, 1, 0, 102))})
+    assert [row.first_failure.ranks for row in verdict.attempts] == [(1,)]
+
+
+def test_a_rank_that_raises_on_both_sides_of_an_end_was_started_again_in_between(judge):
+    assert [row.first_failure.ranks for row in judge({"train.log": two_ends()}).attempts] == [(1,), (0,)]
+
+
+def test_what_the_scheduler_tells_below_labelled_agents_is_of_the_last_attempt(judge):
+    text = [f"{rank // 2}: {hello(rank, 4)}" for rank in range(4)]
+    text += [f"1: {line}" for line in traceback(OOM, "[rank3]: ").splitlines()]
+    text += [f"{node}: [default] Worker group FAILED. 2/3 attempts left; will restart worker group" for node in (0, 1)]
+    text += [f"{rank // 2}: {hello(rank, 4, seconds=40)}" for rank in range(4)]
+    text += ["srun: error: Node failure on node-b"]
+    verdict = judge({"slurm-1.out": lines(*text)})
+    assert [row.first_failure.kind for row in verdict.attempts] == ["cuda_oom", "node_failure"]
+    assert verdict.outcome == "failed"
 
 
 def test_an_agent_that_gave_up_below_a_label_of_srun_is_no_end_of_what_other_agents_run(judge):

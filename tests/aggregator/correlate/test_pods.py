@@ -1,7 +1,7 @@
 """What the cluster and a machine's kernel tell of a pod or its machine is of the ranks that run in that pod."""
 
 import pytest
-from correlate_jobs import brief, c10, hello, identified, lines, say, steps
+from correlate_jobs import brief, c10, closing, failed, hello, identified, lines, say, steps
 
 EVICTED = "The node was low on resource: memory. Threshold quantity: 100Mi, available: 62064Ki."
 REMOTE = (
@@ -126,3 +126,14 @@ def test_how_a_container_ended_before_it_was_started_again_is_no_failure_of_a_po
     assert brief(judge({**files, "describe.txt": SUCCEEDED, "pods.txt": done}))[0] == "completed"
     failed = SUCCEEDED.replace("Succeeded", "Failed")
     assert brief(judge({**files, "describe.txt": failed}))[0] == "failed"
+
+
+def test_of_a_container_whose_launcher_saw_one_rank_killed_that_rank_alone_ran_out_of_memory(judge):
+    files = pods(None, per_pod=2, count=2)
+    files["logs/tts-worker-1.log"] += lines(failed(9, -9, 1, 4103), closing(9, 4102))
+    listed = lines(
+        "NAME           READY   STATUS      RESTARTS   AGE", "tts-worker-1   0/1     OOMKilled   0          83m"
+    )
+    assert brief(judge({**files, "pods.txt": listed})) == identified(3, "host_oom")
+    alone = {path: text.split("W1201")[0].split("E1201")[0] for path, text in files.items()}
+    assert brief(judge({**alone, "pods.txt": listed})) == identified((2, 3), "host_oom")

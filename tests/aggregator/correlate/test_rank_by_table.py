@@ -243,6 +243,16 @@ def test_a_local_rank_is_the_global_one_where_the_program_says_that_it_runs_on_o
     assert told[1].rank == rank
 
 
+def test_that_it_runs_on_one_machine_is_not_believed_where_two_nodes_tell_local_ranks():
+    told = [
+        signal(Role.IDENTITY, fields={"machines": "1", "world_size": "4"}),
+        signal(Role.ROOT, local_rank=1, source=1),
+    ]
+    told += [signal(Role.ROOT, local_rank=0)]
+    build_identity(evidence(source(0, "a.log"), source(1, "b.log")), told)
+    assert told[1].rank is None
+
+
 def test_addresses_of_the_ranks_tell_the_host_that_others_lost():
     sources = [source(0, "a.log"), source(1, "b.log")]
     told = [

@@ -44,6 +44,11 @@ def test_a_port_that_complained_some_steps_before_the_last_did_not_stop_the_job_
     )
 
 
+def test_steps_that_were_written_out_late_do_not_outlive_a_port(judge):
+    text = lines(hello(0, 2), hello(1, 2), f"[{at(80)[:19]}] {PORT}", steps(0, 1, 9, 2))
+    assert brief(judge({"train.log": text}))[:3] == ("failed", "identified", (1,))
+
+
 @pytest.mark.parametrize(("seconds", "went_on"), [(3600, True), (60, False)])
 def test_in_another_file_only_steps_count_that_are_later_by_any_clock(judge, seconds, went_on):
     port = f"[{at(8)[:19]}] {PORT}"
