@@ -133,7 +133,7 @@ _NAMES_FIRST = frozenset({"te.failed", "composer.exit", "pl.observer", "hvd.exit
 
 
 _OF_A_POD = frozenset({"k8s.oom_killed", "k8s.pod_status.oom"})
-"""A container's first process was killed for memory: all others in it end with it."""
+"""A container, or some process of it, was killed for memory; what is left of it ends with it."""
 
 _VANISHED = frozenset({"ray.worker.died", "ray.actor.died", "ray.worker.exit"})
 """Reports of a process that was gone all at once, without an exit code."""
