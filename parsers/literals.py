@@ -70,16 +70,11 @@ class FoldedFinder:
     """
 
     def __init__(self, literals: Sequence[bytes]) -> None:
-        self._automaton = ahocorasick_rs.BytesAhoCorasick(
-            sorted({_folded(literal) for literal in literals}),
-            matchkind=ahocorasick_rs.MatchKind.Standard,
-            implementation=ahocorasick_rs.Implementation.DFA,
-        )
+        self._automaton = AutomatonFinder([_folded(literal) for literal in literals], table=True)
 
     def positions(self, buffer: bytes) -> list[int]:
         """See `LineFinder`."""
-        matches = self._automaton.find_matches_as_indexes(_folded(buffer), overlapping=True)
-        return sorted({end - 1 for _, _, end in matches})
+        return self._automaton.positions(_folded(buffer))
 
 
 def _folded(data: bytes) -> bytes:

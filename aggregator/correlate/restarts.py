@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, TypeAlias
 
 from aggregator.correlate.evidence import NS, number, precise
@@ -36,12 +38,14 @@ def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[i
     restarts = _restarts(signals, newest, of_steps)
     if not folders and not restarts:
         return [(0, signals)]
+    bounds = _Bounds(restarts)
     parts: dict[int, list[Signal]] = {}
     for signal in signals:
         source = evidence.source(signal)
         index = source.attempt
         if index is None:
-            index = _index_in_file(signal, restarts, newest)
+            told = bounds.index(signal)
+            index = newest if told is None else told
         index = min(index, newest) if source.layout == _POD else index
         parts.setdefault(index, []).append(signal)
     if not parts:
@@ -55,26 +59,41 @@ def split_attempts(evidence: JobEvidence, signals: list[Signal]) -> list[tuple[i
     ]
 
 
-def _signs_of_life(signals: Sequence[Signal]) -> dict[_Part, list[tuple[int, int | None]]]:
-    """Where each part of a file tells of a step, or of an exception and then of which rank."""
-    told: dict[_Part, list[tuple[int, int | None]]] = {}
+def _by_part(signals: Sequence[Signal]) -> dict[_Part, list[Signal]]:
+    found: dict[_Part, list[Signal]] = defaultdict(list)
     for signal in signals:
-        if signal.role is Role.PROGRESS:
-            told.setdefault(_part_of(signal), []).append((signal.offset, None))
-        elif signal.exception is not None and signal.rank is not None:
-            told.setdefault(_part_of(signal), []).append((signal.offset, signal.rank))
-    return told
+        found[_part_of(signal)].append(signal)
+    return found
 
 
-def _went_on(mark: Signal, marks: Sequence[Signal], alive: Sequence[tuple[int, int | None]]) -> bool:
-    """Whether the agent that told of an end tells of another one, and between the two of steps, or of a rank's own end.
+def _told_again(marks: Sequence[Signal], signals: Sequence[Signal]) -> list[Signal]:
+    """The ends after which their agent tells of another one, and between the two of steps, or of a rank's own end.
 
-    A process raises once before its agent tells of its end: who does so again is another process.
+    `signals` are those of the same part of the file. A process raises once before its agent tells of its end: who does
+    so again is another process.
     """
-    agent = _agent_of(mark)
-    later = [m.offset for m in marks if m.offset > mark.offset and agent is not None and _agent_of(m) == agent]
-    between = {rank for offset, rank in alive if mark.offset < offset < max(later, default=0)}
-    return None in between or not between.isdisjoint(rank for offset, rank in alive if offset < mark.offset)
+    agents = [_agent_of(mark) for mark in marks]
+    last = {agent: mark.offset for agent, mark in zip(agents, marks, strict=True) if agent is not None}
+    open_ = [(m, last[a]) for a, m in zip(agents, marks, strict=True) if a is not None and m.offset < last[a]]
+    if not open_:
+        return []
+    steps = sorted(signal.offset for signal in signals if signal.role is Role.PROGRESS)
+    raised: dict[int, list[int]] = {}
+    for signal in signals:
+        if signal.exception is not None and signal.rank is not None and signal.role is not Role.PROGRESS:
+            raised.setdefault(signal.rank, []).append(signal.offset)
+    twice = [sorted(offsets) for offsets in raised.values() if len(offsets) > 1]
+    return [
+        mark for mark, until in open_
+        if _any_between(steps, mark.offset, until)
+        or any(offsets[0] < mark.offset and _any_between(offsets, mark.offset, until) for offsets in twice)
+    ]  # fmt: skip
+
+
+def _any_between(offsets: Sequence[int], low: int, high: int) -> bool:
+    """Whether any of these, which ascend, is above one and below the other."""
+    place = bisect_right(offsets, low)
+    return place < len(offsets) and offsets[place] < high
 
 
 def _agent_of(mark: Signal) -> str | None:
@@ -83,12 +102,29 @@ def _agent_of(mark: Signal) -> str | None:
     return found["pid"] if found is not None else None
 
 
-def _index_in_file(signal: Signal, restarts: Mapping[_Part, Sequence[Signal]], newest: int) -> int:
-    """The incarnation of a line, by the restarts above it: in its own part, or, of a line without one, in any."""
-    source, name = part = _part_of(signal)
-    parts = [part] if name or part in restarts else [other for other in restarts if other[0] == source]
-    counts = [sum(mark.offset < signal.offset for mark in restarts[p]) for p in parts if p in restarts]
-    return max(counts, default=newest)
+class _Bounds:
+    """Where incarnations begin: in each part of a file, and in the file for the lines that are of no part."""
+
+    def __init__(self, restarts: Mapping[_Part, Sequence[Signal]]) -> None:
+        self._of_part = {part: sorted(mark.offset for mark in marks) for part, marks in restarts.items()}
+        self._of_file: dict[int, tuple[list[int], list[int]]] = {}
+        found: dict[int, list[tuple[int, int]]] = {}
+        for (source, _), offsets in self._of_part.items():
+            found.setdefault(source, []).extend((offset, index) for index, offset in enumerate(offsets, 1))
+        for source, begun in found.items():
+            begun.sort()
+            self._of_file[source] = [offset for offset, _ in begun], [*accumulate((i for _, i in begun), max)]
+
+    def index(self, signal: Signal) -> int | None:
+        """The incarnation that a line is of, by the restarts above it; None where nothing tells of any."""
+        source, name = part = _part_of(signal)
+        if part in self._of_part:
+            return bisect_left(self._of_part[part], signal.offset)
+        if name or source not in self._of_file:
+            return None
+        offsets, reached = self._of_file[source]
+        above = bisect_left(offsets, signal.offset)
+        return reached[above - 1] if above else 0
 
 
 def _of_most_pods(sources: Sequence[Source], newest: int) -> int:
@@ -133,7 +169,6 @@ def _restarts(signals: Sequence[Signal], newest: int, of_steps: Sequence[Signal]
     started: set[_Part] = set()
     final: set[_Part] = set()
     steps: dict[tuple[int, int | None, str], int] = {}
-    alive = _signs_of_life(signals)
     tell = {signal.source for signal in signals if signal.signature in _TELL_RESTARTS}
     for signal in [signal for signal in signals if signal.source in tell] if tell else ():
         part = _part_of(signal)
@@ -151,9 +186,11 @@ def _restarts(signals: Sequence[Signal], newest: int, of_steps: Sequence[Signal]
             begun[part] = signal.offset
             if part in over:
                 told.setdefault(part, []).append(over.pop(part))
+    by_part = _by_part(signals) if ends else {}
     for part, marks in ends.items():
         if part not in told:
-            found = [m for m in marks if m.offset < begun.get(part, 0) or _went_on(m, marks, alive.get(part, []))]
+            again = set(map(id, _told_again(marks, by_part[part])))
+            found = [mark for mark in marks if mark.offset < begun.get(part, 0) or id(mark) in again]
             # An agent whose workers write elsewhere tells of nothing else; what it raises at last is no restart.
             found = found or (marks[:-1] if part in final else marks)[:newest]
             if found:

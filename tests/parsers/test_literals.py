@@ -1,4 +1,4 @@
-"""Finding literals in bytes: both engines show the same lines."""
+"""Finding literals in bytes: all engines show the same lines."""
 
 import random
 from functools import partial
